@@ -1,0 +1,1 @@
+"""The HTTP service: what clients call, and where signed decisions come in."""

@@ -1,0 +1,1 @@
+"""The handlers, by resource, and the table of their routes."""

@@ -1,0 +1,81 @@
+"""Gates: list those of a run, decide them, and the inbox of all that are open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.context import Call
+from service.decide import Docket, decide, decide_batch, oldest_question
+from service.render import Json, decided_body, gate_body, open_request_body, page_body
+from signoff.domain.decision import Decision
+from signoff.domain.error import MissingError
+from signoff.wire.decision import Answer, Approve, DecideBatch, read_batch
+
+#: How many open gates an inbox looks through; the oldest come first.
+INBOX = 1000
+
+
+async def index(call: Call) -> Json:
+    """All gates of a run, oldest first."""
+    _, gates = await call.context.store.runs.load_with_gates(call.account, call.id("run_id"))
+    return Json([gate_body(gate) for gate in gates])
+
+
+async def approve(call: Call) -> Json:
+    """Allows or denies one gate."""
+    decision = (await call.body(Approve)).read()
+    ruling = await decide(call.context, _docket(call, [decision]))
+    return Json(gate_body(ruling.gates[0], resumed=ruling.resumed))
+
+
+async def answer(call: Call) -> Json:
+    """Answers one question or plan: the named one, or the oldest that is open."""
+    body = await call.body(Answer)
+    request_id = body.request_id
+    if request_id is None:
+        runs = call.context.store.runs
+        _, gates = await runs.load_with_gates(call.account, call.id("run_id"))
+        request_id = oldest_question(gates).id
+    decision = Decision(request_id=request_id, answers=body.answers)
+    ruling = await decide(call.context, _docket(call, [decision]))
+    return Json({"status": "ok", "resumed": ruling.resumed})
+
+
+async def decisions(call: Call) -> Json:
+    """Decides several gates of a run, all or none."""
+    batch = read_batch((await call.body(DecideBatch)).decisions)
+    ruling = await decide_batch(call.context, _docket(call, batch))
+    return Json(decided_body(ruling.resumed, ruling.gates))
+
+
+async def inbox(call: Call) -> Json:
+    """Open gates across runs, oldest first, filtered by user, agent, tool or age in seconds."""
+    query, context = call.query, call.context
+    limit, cursor = query.limit(), query.text("starting_after")
+    user_id, tool = query.text("user_id"), query.text("tool")
+    agent_id = query.integer("agent_id") or query.integer("teammate_id")
+    age_s = query.integer("min_age", low=0) or 0
+    newest = context.now_ms() - age_s * 1000
+    gates = await context.store.runs.open_gates(call.account, INBOX)
+    runs = await context.store.runs.load_all(
+        call.account, list({gate.run_id: None for gate in gates})
+    )
+    rows = [
+        open_request_body(gate, run)
+        for gate in gates
+        if (run := runs.get(gate.run_id)) is not None
+        and user_id in (None, run.user_id)
+        and agent_id in (None, run.agent_id)
+        and tool in (None, gate.listed[0])
+        and (age_s == 0 or gate.created_ms <= newest)
+    ]
+    if cursor is not None:
+        place = next((n for n, row in enumerate(rows) if row["request_id"] == cursor), None)
+        if place is None:
+            raise MissingError("the request that the page starts after is not open any more")
+        rows = rows[place + 1 :]
+    return Json(page_body(rows[:limit], more=len(rows) > limit))
+
+
+def _docket(call: Call, decided: Sequence[Decision]) -> Docket:
+    return Docket(account=call.account, run_id=call.id("run_id"), decisions=decided, by=call.by)

@@ -1,0 +1,55 @@
+"""Whether the process is up, and whether the whole makes progress; at the root, without a key."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Receive, Scope
+
+from service.context import Context
+from service.render import Json
+from signoff.domain.error import UnavailableError
+
+#: A worker or relay that gave no sign for so long does not count.
+ALIVE_S = 10.0
+PATIENCE_S = 1.0
+
+
+async def health(context: Context, scope: Scope, receive: Receive) -> Json:
+    """The process answers."""
+    del context, scope, receive
+    return Json({"status": "ok"})
+
+
+async def ready(context: Context, scope: Scope, receive: Receive) -> Json:
+    """The store answers and is durable, and at least one worker and one relay are alive."""
+    del scope, receive
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            reasons = await _reasons(context)
+    except (UnavailableError, TimeoutError):
+        reasons = ["store_unavailable"]
+    if reasons:
+        return Json({"status": "not_ready", "reasons": reasons}, 503, {"retry-after": "1"})
+    return Json({"status": "ready", "reasons": []})
+
+
+async def _reasons(context: Context) -> list[str]:
+    presence = context.store.presence
+    reasons = [] if context.startup.checked else ["store_not_checked"]
+    await presence.ping()
+    if not context.allow_volatile and not await _durable(context):
+        reasons.append("store_volatile")
+    reasons += [
+        f"no_{kind}" for kind in ("worker", "relay") if not await presence.alive(kind, ALIVE_S)
+    ]
+    return reasons
+
+
+async def _durable(context: Context) -> bool:
+    try:
+        return (await context.store.presence.durability()).safe
+    except UnavailableError:
+        raise
+    except Exception:  # noqa: BLE001 - a server that refuses CONFIG does not say that it is safe
+        return False

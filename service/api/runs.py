@@ -1,0 +1,122 @@
+"""Runs: make, read, list, end, change the mode, read the history."""
+
+from __future__ import annotations
+
+from service import control
+from service.context import Call
+from service.create import create, create_once, read_order
+from service.idempotency import idempotency_key
+from service.query import Query
+from service.render import Json, message_body, page_body, run_body
+from signoff.domain.error import InvalidFieldError, MissingError
+from signoff.domain.mode import Mode
+from signoff.domain.run import FILTER_ONLY, RunStatus
+from signoff.store.records import RunRecord
+from signoff.wire.run import CreateRun, SwitchMode
+
+MAX_MESSAGES = 500
+_STATUSES = frozenset(RunStatus) | FILTER_ONLY
+_SORTS = frozenset({"created", "priority"})
+_ARCHIVED = frozenset({"exclude", "only", "include"})
+
+
+async def load(call: Call, query: Query) -> RunRecord:
+    """The run of the path; missing when a ``user_id`` is given that is not its own."""
+    run_id = call.id("run_id")
+    run = await call.context.store.runs.load(call.account, run_id)
+    user_id = query.text("user_id")
+    if user_id is not None and user_id != run.user_id:
+        raise MissingError(f"no run {run_id}")
+    return run
+
+
+async def post(call: Call) -> Json:
+    """Makes a run and answers at once; it is ``running``."""
+    key = idempotency_key(call.header(b"idempotency-key"))
+    raw, body = await call.body_with_raw(CreateRun)
+    order = read_order(call.context, call.account, body)
+    if key is None:
+        made = await create(call.context, order)
+    else:
+        made = await create_once(call.context, order, key=key, raw=raw)
+    headers = {"x-run-id": str(made.run.id)}
+    if made.replay:
+        headers["idempotent-replay"] = "true"
+    return Json(run_body(made.run), 201, headers)
+
+
+async def index(call: Call) -> Json:
+    """Runs newest first: of one user, of none, or of all."""
+    query = call.query
+    limit, cursor = query.limit(), query.cursor()
+    status = query.choice("status", _STATUSES)
+    archived = query.choice("archived", _ARCHIVED)
+    by_priority = query.choice("sort", _SORTS) == "priority"
+    task_id = query.integer("task_id")
+    agent_id = query.integer("agent_id") or query.integer("teammate_id")
+    user_id, every_user = query.text("user_id"), query.flag("include_end_user_runs") is True
+    if archived == "only" or status in FILTER_ONLY:
+        return Json(page_body([], more=False))
+    page = await call.context.store.runs.page(
+        call.account,
+        user_id=user_id,
+        every_user=every_user and user_id is None,
+        # Every run is the only one of its task, so a task's page is that run or nothing.
+        limit=limit if task_id is None else 1,
+        before=cursor if task_id is None else task_id + 1,
+        status=status,
+        agent_id=agent_id,
+    )
+    runs = page.runs if task_id is None else [run for run in page.runs if run.id == task_id]
+    more = page.more and task_id is None
+    body = page_body([run_body(run) for run in runs], more=more)
+    if by_priority:
+        # Stable: within each half the newest stays first, and the cursor is the page's last.
+        body["data"].sort(key=lambda run: run["open_requests"] == 0)
+    return Json(body)
+
+
+async def get(call: Call) -> Json:
+    """One run."""
+    return Json(run_body(await load(call, call.query)))
+
+
+async def cancel(call: Call) -> Json:
+    """Ends a run that is not over."""
+    run = await load(call, call.query)
+    await control.cancel(call.context, call.account, run.id, by=call.by)
+    return Json(run_body(await call.context.store.runs.load(call.account, run.id)))
+
+
+async def permission_mode(call: Call) -> Json:
+    """Changes the mode of a run that is not over."""
+    run_id = call.id("run_id")
+    mode = Mode((await call.body(SwitchMode)).permission_mode)
+    await control.switch_mode(call.context, call.account, run_id, mode, by=call.by)
+    return Json({"permission_mode": mode.value})
+
+
+async def messages(call: Call) -> Json:
+    """The history, oldest first: a page after or before a sequence number, or the newest page."""
+    query = call.query
+    after, before = query.integer("after_sequence", low=0), query.integer("before_sequence")
+    tail = query.flag("tail") is True
+    limit = query.integer("limit", high=MAX_MESSAGES) or MAX_MESSAGES
+    if (after is not None) + (before is not None) + tail > 1:
+        msg = "give one of after_sequence, before_sequence and tail"
+        raise InvalidFieldError(msg, field="tail" if tail else "before_sequence")
+    run = await load(call, query)
+    runs = call.context.store.runs
+    start = after or 0
+    if tail or before is not None:
+        end = await runs.history_length(run.id)
+        if before is not None:
+            end = min(end, before - 1)
+        start = max(0, end - limit)
+        limit = end - start
+    if limit == 0:
+        return Json([])
+    found = await runs.history(run.id, start, start + limit - 1)
+    return Json(
+        [message_body(run.id, start + n, message) for n, message in enumerate(found, start=1)]
+    )

@@ -1,0 +1,182 @@
+"""Composition root of the service: settings, store, tools, routes, lifespan."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.api.table import root_routes, surface_routes
+from service.auth import Keys
+from service.context import COMPATIBLE, NATIVE, Context
+from service.errors import refusal
+from signoff.broker.hints import Hints
+from signoff.broker.options import make_celery
+from signoff.domain.error import MissingError, SignoffError, UnavailableError
+from signoff.model_name import ModelNames
+from signoff.settings import Settings
+from signoff.signing import new_secret
+from signoff.store.facade import Store, check_layout, open_store
+from signoff.toolbox import Toolbox
+from webhooks.guard import Policy
+from webhooks.publish import Publisher
+
+logger = logging.getLogger(__name__)
+RETRY_S = 0.5
+_METHOD_NOT_ALLOWED = 405
+
+
+class MethodError(SignoffError):
+    """The path exists, but not for this method."""
+
+    code = "method_not_allowed"
+
+
+class TrailingSlash:
+    """Serves a path with one trailing slash as the path without it, never by a redirect."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on."""
+        if scope["type"] == "http" and len(path := scope["path"]) > 1 and path.endswith("/"):
+            scope = {**scope, "path": path[:-1]}
+        await self._app(scope, receive, send)
+
+
+def create_app(settings: Settings) -> Starlette:
+    """The application; it starts also while the store is away, and answers 503 until it is not."""
+    toolbox = Toolbox.load(settings.tools, Path.cwd())
+    settings.require_secret_keys()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        context = make_context(settings, toolbox)
+        app.state.context = context
+        opening = asyncio.create_task(_open(context))
+        try:
+            # A server that takes no connections before it works is the better neighbour, but a
+            # store that is away must not keep the process down.
+            await asyncio.wait([opening], timeout=RETRY_S)
+            if opening.done():
+                opening.result()
+            yield
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            context.hints.close()
+            await context.store.close()
+
+    app = Starlette(
+        routes=[
+            *root_routes(),
+            *(
+                Mount(
+                    surface.prefix,
+                    app=Router(surface_routes(surface), redirect_slashes=False),
+                )
+                for surface in (NATIVE, COMPATIBLE)
+            ),
+        ],
+        middleware=[Middleware(TrailingSlash)],
+        exception_handlers={HTTPException: _refuse_http},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def make_context(settings: Settings, toolbox: Toolbox) -> Context:
+    """The parts of one process; needs a running event loop."""
+    store = open_store(
+        settings.redis_url,
+        secret_keys=settings.require_secret_keys(),
+        shards=settings.shards,
+        lease_s=settings.lease_s,
+    )
+    return Context(
+        store=store,
+        publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
+        toolbox=toolbox,
+        models=ModelNames(
+            default=settings.default_model,
+            anthropic=settings.anthropic_api_key is not None,
+            openai=settings.openai_api_key is not None or settings.openai_base_url is not None,
+            scripted=settings.scripted_model,
+        ),
+        hints=Hints(make_celery(settings.broker_url)),
+        keys=Keys(store.accounts, clock=time.monotonic),
+        policy=Policy.load(settings.webhook_allow, dev=settings.dev),
+        public_url=settings.public_url,
+        allow_volatile=settings.allow_volatile_redis,
+        now_ms=now_ms,
+        new_id=new_id,
+        new_secret=lambda: new_secret(secrets.token_bytes),
+    )
+
+
+def new_id() -> str:
+    """An unguessable id of 128 bits, URL safe."""
+    return secrets.token_urlsafe(16)
+
+
+def now_ms() -> int:
+    """The wall clock in Unix milliseconds."""
+    return int(time.time() * 1000)
+
+
+async def _open(context: Context) -> None:
+    """Checks the store and loads its scripts, as soon as it can be reached."""
+    while True:
+        try:
+            await _prepare(context.store)
+        except UnavailableError:
+            logger.warning("store_unavailable")
+            await asyncio.sleep(RETRY_S)
+            continue
+        except SignoffError as error:
+            # Nothing is served from a store that is not ours; the log says why.
+            logger.critical("store_refused code=%s message=%s", error.code, error.message)
+            raise
+        context.startup.checked = True
+        return
+
+
+async def _prepare(store: Store) -> None:
+    await check_layout(store)
+    await store.scripts.load()
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    """Envelopes what the router itself refuses."""
+    context: Context = request.app.state.context
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    ours: SignoffError = MissingError("there is nothing here")
+    if status == _METHOD_NOT_ALLOWED:
+        ours = MethodError("this path does not take this method")
+    response = refusal(ours, request_id=f"req_{context.new_id()}", route="none")
+    allow = (error.headers or {}).get("Allow") if isinstance(error, HTTPException) else None
+    if allow is not None:
+        response.headers["allow"] = allow
+    return response
+
+
+def __getattr__(name: str) -> Starlette:
+    """Builds ``app`` when a server asks for it, so that importing this module needs no setting."""
+    if name != "app":
+        raise AttributeError(name)
+    return create_app(Settings.load(os.environ))

@@ -1,0 +1,129 @@
+"""What handlers work with: the parts of the process, and one call of one of its surfaces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel
+from starlette.types import Receive, Scope
+
+from service.auth import Keys
+from service.body import check, header, read_json
+from service.query import Query
+from signoff.broker.hints import Hints
+from signoff.domain.error import MissingError
+from signoff.model_name import ModelNames
+from signoff.store.accounts import Principal
+from signoff.store.facade import Store
+from signoff.tool import Tool
+from webhooks.guard import Policy
+from webhooks.publish import Publisher
+
+M = TypeVar("M", bound=BaseModel)
+_ID = re.compile(r"[1-9][0-9]{0,14}")
+_HOST = re.compile(rb"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?")
+
+
+@dataclass(slots=True)
+class Startup:
+    """Whether the store was found to be laid out as configured; nothing is served before."""
+
+    checked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The parts of one service process."""
+
+    store: Store
+    publisher: Publisher
+    toolbox: Mapping[str, Tool]
+    models: ModelNames
+    hints: Hints
+    keys: Keys
+    policy: Policy
+    public_url: str | None
+    allow_volatile: bool
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    new_secret: Callable[[], str]
+    startup: Startup = field(default_factory=Startup)
+
+    def hint(self, run_id: int) -> None:
+        """Wakes a worker for the run's shard."""
+        self.hints.send(self.store.shards.of(run_id), run_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """One of the two mounts of the same handlers."""
+
+    prefix: str
+    #: How endpoints sign that are made here and do not say.
+    signature: Literal["standard", "hex"]
+
+
+NATIVE = Surface(prefix="/v1", signature="standard")
+COMPATIBLE = Surface(prefix="/api/v2", signature="hex")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One authenticated request."""
+
+    context: Context
+    surface: Surface
+    principal: Principal
+    scope: Scope
+    receive: Receive
+
+    @property
+    def account(self) -> str:
+        """The caller's account."""
+        return self.principal.account
+
+    @property
+    def by(self) -> str:
+        """The caller as the decider of a gate."""
+        return f"key:{self.principal.key_id}"
+
+    @property
+    def query(self) -> Query:
+        """The query parameters."""
+        return Query(self.scope)
+
+    def id(self, name: str) -> int:
+        """The integer id of that name in the path; what cannot be an id is missing."""
+        text: str = self.scope["path_params"][name]
+        if _ID.fullmatch(text) is None:
+            raise MissingError("there is nothing of this id")
+        return int(text)
+
+    async def body(self, model: type[M]) -> M:
+        """The body as ``model``."""
+        return (await self.body_with_raw(model))[1]
+
+    async def body_with_raw(self, model: type[M]) -> tuple[bytes, M]:
+        """The body's bytes, and the body as ``model``."""
+        raw, value = await read_json(self.scope, self.receive)
+        return raw, check(model, value)
+
+    def header(self, name: bytes) -> bytes | None:
+        """A request header."""
+        return header(self.scope, name)
+
+    @property
+    def origin(self) -> str:
+        """Where clients reach this service: as configured, else as this client did."""
+        return self.context.public_url or _origin(self.scope)
+
+
+def _origin(scope: Scope) -> str:
+    host = header(scope, b"host") or b""
+    if _HOST.fullmatch(host) is None:
+        # Nothing is built from a forged Host; a path is still true.
+        return ""
+    return f"{scope.get('scheme', 'http')}://{host.decode('ascii')}"

@@ -1,0 +1,132 @@
+"""What people do to a whole run: end it, or change its permission mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from service.context import Context
+from signoff.domain import event as events
+from signoff.domain.call import Call, CallState
+from signoff.domain.decision import mode_fingerprint
+from signoff.domain.error import ConflictError, StaleError, UnavailableError
+from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.message import Message, ToolResult
+from signoff.domain.mode import Mode
+from signoff.domain.rule import Rule, denied_by
+from signoff.store.records import RunRecord
+
+TRIES = 20
+INTERRUPTED = "The run was cancelled before this call finished."
+
+
+async def cancel(context: Context, account: str, run_id: int, *, by: str) -> None:
+    """Ends the run at once: open gates close, unfinished calls get an interrupted result.
+
+    Raises ConflictError ``run_not_active`` when it has ended already.
+    """
+    store = context.store
+    for _ in range(TRIES):
+        # The run first: what the calls do afterwards moves its revision, and is noticed.
+        run = await store.runs.load(account, run_id)
+        _check_active(run)
+        calls = await store.runs.calls(run_id) if run.phase == "calls" else []
+        unfinished = {
+            call.n: {"state": "interrupted", "content": INTERRUPTED}
+            for call in calls
+            if call.state is not CallState.DONE
+        }
+        try:
+            await store.decisions.cancel(
+                run,
+                by=by,
+                results=unfinished,
+                message=_results(context, run, calls) if calls else None,
+                cancelled=context.publisher.ended(run, "cancelled"),
+                fanout=await context.publisher.fanout(run, events.RUN_CANCELLED),
+            )
+        except StaleError as error:
+            _after_stale(context, account, error)
+            continue
+        return
+    raise UnavailableError("the run keeps moving")
+
+
+async def switch_mode(context: Context, account: str, run_id: int, mode: Mode, *, by: str) -> None:
+    """Changes the mode; autonomous also allows the pending tool approvals that no rule denies."""
+    store = context.store
+    for _ in range(TRIES):
+        run = await store.runs.load(account, run_id)
+        _check_active(run)
+        ruleset = await store.catalog.rules(account, run_id)
+        allow: list[tuple[str, str]] = []
+        if mode is Mode.AUTONOMOUS and run.open:
+            allow = _allowed(run, await store.runs.gates(run_id), ruleset.rules)
+        try:
+            hint = await store.decisions.switch_mode(
+                run,
+                mode,
+                by=by,
+                allow=allow,
+                rules_v=ruleset.version,
+                resumed=context.publisher.run_event(
+                    run,
+                    events.RUN_RESUMED,
+                    status="running",
+                    extra={"permission_mode": mode.value},
+                ),
+                fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
+            )
+        except StaleError as error:
+            _after_stale(context, account, error)
+            continue
+        if hint:
+            context.hint(run_id)
+        return
+    raise UnavailableError("the run keeps moving")
+
+
+def _check_active(run: RunRecord) -> None:
+    if run.status.terminal:
+        raise _ended(run.status.value)
+
+
+def _after_stale(context: Context, account: str, error: StaleError) -> None:
+    if error.details.get("what") == "terminal":
+        raise _ended(error.details["status"]) from None
+    context.store.catalog.forget(account)
+
+
+def _ended(status: str) -> ConflictError:
+    return ConflictError(
+        f"the run is {status}", code="run_not_active", details={"run_status": status}
+    )
+
+
+def _allowed(run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]) -> list[tuple[str, str]]:
+    return [
+        (gate.id, mode_fingerprint(gate))
+        for gate in gates
+        if gate.state is GateState.PENDING
+        and gate.kind is GateKind.TOOL_APPROVAL
+        and denied_by(gate.tool, user_id=run.user_id, rules=rules) is None
+    ]
+
+
+def _results(context: Context, run: RunRecord, calls: Sequence[Call]) -> Message:
+    """The step's results as the history keeps them, so that a reply finds it whole."""
+    return Message(
+        role="tool",
+        blocks=tuple(_result(call) for call in calls),
+        turn=run.turn,
+        step=run.step,
+        at_ms=context.now_ms(),
+    )
+
+
+def _result(call: Call) -> ToolResult:
+    state: Literal["success", "error", "denied", "interrupted"] = "interrupted"
+    content = INTERRUPTED
+    if call.state is CallState.DONE and call.result is not None:
+        state, content = call.result["state"], call.result["content"]
+    return ToolResult(tool_use_id=call.id, name=call.tool, state=state, content=content)

@@ -1,0 +1,223 @@
+"""Makes runs: reads what was asked for, finds the agent, and writes run and event in one move."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.context import Context
+from service.idempotency import body_digest, reused
+from signoff.domain import event as events
+from signoff.domain.error import (
+    InvalidFieldError,
+    MissingError,
+    StaleError,
+    UnavailableError,
+)
+from signoff.domain.event import run_payload
+from signoff.domain.message import Message, Text
+from signoff.domain.mode import Mode
+from signoff.domain.run import RunStatus
+from signoff.model_name import SCRIPTED
+from signoff.script import check_script
+from signoff.store import keys
+from signoff.store.agents import Agent
+from signoff.store.records import RunRecord
+from signoff.store.runs import NewRun
+from signoff.tool import Tool
+from signoff.wire.run import MAX_TURNS, CreateRun
+
+DEFAULT_AGENT = "Assistant"
+ROUTE = "POST /runs"
+TRIES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A run as it was asked for, checked as far as that goes without the store."""
+
+    account: str
+    body: CreateRun
+    model: str
+    tools: list[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """A run, and whether an earlier request had made it."""
+
+    run: RunRecord
+    replay: bool
+
+
+def read_order(context: Context, account: str, body: CreateRun) -> Order:
+    """The order of ``body``; raises InvalidFieldError for what can never be run."""
+    _check_mode(body.permission_mode, human=body.human_in_the_loop)
+    if None not in (body.agent_id, body.teammate_id) and body.agent_id != body.teammate_id:
+        msg = "agent_id and teammate_id are one thing and must not differ"
+        raise InvalidFieldError(msg, field="agent_id")
+    if body.output_schema is not None:
+        _check_schema(body.output_schema)
+    model = context.models.resolve(body.model)
+    if model == SCRIPTED:
+        check_script(body.metadata)
+    return Order(account=account, body=body, model=model, tools=_tools(context.toolbox, body.tools))
+
+
+async def create(context: Context, order: Order) -> Created:
+    """Makes the run of ``order``."""
+    run_id = await context.store.runs.next_id()
+    return Created(run=await _make(context, order, run_id), replay=False)
+
+
+async def create_once(context: Context, order: Order, *, key: str, raw: bytes) -> Created:
+    """Makes the run of ``order``, or finds the one that ``key`` with the same body has made.
+
+    Raises ConflictError ``idempotency_key_reuse`` when the key came with another body.
+    """
+    store = context.store
+    place = keys.idempotency(order.account, ROUTE, key)
+    fresh_id = await store.runs.next_id()
+    claim = await store.reservations.reserve(place, digest=body_digest(raw), value=str(fresh_id))
+    if claim.kind == "other":
+        raise reused()
+    if claim.kind == "same":
+        run_id = int(claim.value)
+        try:
+            return Created(run=await store.runs.load(order.account, run_id), replay=True)
+        except MissingError:
+            # The first request died between its claim and its run: this one makes it.
+            return Created(run=await _make(context, order, run_id), replay=True)
+    try:
+        return Created(run=await _make(context, order, fresh_id), replay=False)
+    except (MissingError, InvalidFieldError):
+        await store.reservations.release(place)
+        raise
+
+
+async def _make(context: Context, order: Order, run_id: int) -> RunRecord:
+    store, body = context.store, order.body
+    agent = await _agent(context, order)
+    user_id = agent.user_id if body.user_id is None else body.user_id
+    mode, human = _standing(body, agent)
+    payload = run_payload(
+        run_id=run_id, agent_id=agent.id, user_id=user_id, status="running", mode=mode.value
+    )
+    message = Message(
+        role="user", blocks=(Text(body.message),), turn=1, step=0, at_ms=context.now_ms()
+    )
+    new = NewRun(
+        id=run_id,
+        account=order.account,
+        agent_id=agent.id,
+        user_id=user_id,
+        mode=mode.value,
+        human_in_the_loop=human,
+        config=_config(order, agent),
+        message=message,
+        started=context.publisher.event(events.RUN_STARTED, payload),
+        fanout=await context.publisher.fanout_for(
+            order.account, run_id, user_id, events.RUN_STARTED
+        ),
+    )
+    if await _write(context, new):
+        context.hint(run_id)
+    made = await store.runs.load(order.account, run_id)
+    # A worker may be at it already; the answer is the run as it was made.
+    return dataclasses.replace(
+        made,
+        status=RunStatus.RUNNING,
+        open=0,
+        output=None,
+        error=None,
+        error_code=None,
+        usage=dict.fromkeys(made.usage, 0),
+        updated_ms=made.created_ms,
+    )
+
+
+async def _write(context: Context, new: NewRun) -> bool:
+    for _ in range(TRIES):
+        try:
+            return await context.store.runs.create(new)
+        except StaleError:
+            context.store.catalog.forget(new.account)
+            fanout = await context.publisher.fanout_for(
+                new.account, new.id, new.user_id, events.RUN_STARTED
+            )
+            new = dataclasses.replace(new, fanout=fanout)
+    raise UnavailableError("the endpoints keep moving")
+
+
+async def _agent(context: Context, order: Order) -> Agent:
+    body, agents = order.body, context.store.agents
+    agent_id = body.teammate_id if body.agent_id is None else body.agent_id
+    if agent_id is None:
+        return await agents.find_or_create(
+            account=order.account,
+            user_id=body.user_id,
+            name=body.name or DEFAULT_AGENT,
+            instructions=None,
+        )
+    agent = await agents.get(order.account, agent_id)
+    if agent.user_id is not None and body.user_id not in (None, agent.user_id):
+        raise MissingError(f"no agent {agent_id}")
+    return agent
+
+
+def _standing(body: CreateRun, agent: Agent) -> tuple[Mode, bool]:
+    mode = Mode(body.permission_mode or agent.default_mode)
+    if body.human_in_the_loop is None:
+        return mode, mode.needs_person
+    _check_mode(mode.value, human=body.human_in_the_loop)
+    return mode, body.human_in_the_loop
+
+
+def _check_mode(mode: str | None, *, human: bool | None) -> None:
+    if mode is not None and Mode(mode).needs_person and human is not True:
+        msg = f"permission_mode {mode} needs human_in_the_loop: true"
+        raise InvalidFieldError(msg, field="permission_mode")
+
+
+def _config(order: Order, agent: Agent) -> dict[str, Any]:
+    body = order.body
+    return {
+        "model": order.model,
+        "instructions": agent.instructions if body.instructions is None else body.instructions,
+        "tools": order.tools,
+        "metadata": body.metadata,
+        "max_turns": body.max_turns or MAX_TURNS,
+        "name": agent.name,
+        "output_schema": body.output_schema,
+        "effort": body.effort,
+    }
+
+
+def _tools(toolbox: Mapping[str, Tool], names: list[str] | None) -> list[str] | None:
+    if names is None:
+        return None
+    for n, name in enumerate(names):
+        if name not in toolbox:
+            msg = f"tools.{n}: no tool is called {name[:64]!a}"
+            raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
+    return list(dict.fromkeys(names))
+
+
+def _check_schema(schema: Mapping[str, Any]) -> None:
+    if schema.get("type") != "object":
+        msg = "output_schema must describe an object"
+        raise InvalidFieldError(msg, field="output_schema.type")
+    level: list[Any] = [schema]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                if "$ref" in item:
+                    msg = "output_schema must not hold references"
+                    raise InvalidFieldError(msg, field="output_schema.$ref")
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        level = below

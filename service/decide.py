@@ -1,0 +1,277 @@
+"""Decides gates: one way for reviewers with a key and for signed callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.context import Context
+from service.errors import status_of
+from service.render import standing_body
+from signoff.canonical import digest
+from signoff.domain import event as events
+from signoff.domain.decision import Checked, CheckInput, Decision, Settlement, settle
+from signoff.domain.error import (
+    GateRefusedError,
+    InvalidFieldError,
+    InvalidToolInputError,
+    NotCanonicalError,
+    SignoffError,
+    StaleError,
+    UnavailableError,
+)
+from signoff.domain.gate import Gate, GateState
+from signoff.domain.rule import Rule, Verdict, denied_by
+from signoff.store import decisions as stored
+from signoff.store.records import RunRecord
+from signoff.store.runs import dumps
+from signoff.tool import Tool
+
+TRIES = 20
+_GATE_ID = re.compile(r"req_[A-Za-z0-9_-]{1,64}")
+_WHY = {
+    "gate_not_found": "the run has no such request",
+    "gate_cancelled": "the request was cancelled with its run",
+    "gate_changed": "the request is not the one that was seen: its digest differs",
+    "gate_resolved_otherwise": "the request was already decided otherwise",
+    "run_not_active": "the run has ended; nothing can be decided any more",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What became of accepted decisions: the gates as they stand, in the order asked."""
+
+    resumed: bool
+    gates: tuple[Gate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Docket:
+    """Decisions on gates of one run, and who makes them.
+
+    ``run`` is the run if the caller has just read it; an outdated one is noticed and read again.
+    """
+
+    account: str
+    run_id: int
+    decisions: Sequence[Decision]
+    by: str
+    run: RunRecord | None = None
+
+
+class _RefusedError(Exception):
+    """At least one decision cannot be applied, so none was: (position, why)."""
+
+    def __init__(self, refusals: Sequence[tuple[int, SignoffError]]) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+
+async def decide(context: Context, docket: Docket) -> Ruling:
+    """Applies one decision, durable on return; raises the error that it amounts to."""
+    try:
+        return await _decide(context, docket)
+    except _RefusedError as refused:
+        raise refused.refusals[0][1] from None
+
+
+async def decide_batch(context: Context, docket: Docket) -> Ruling:
+    """Applies all decisions or none; the error names the first in the way as ``decisions[i]``."""
+    try:
+        return await _decide(context, docket)
+    except _RefusedError as refused:
+        rows = [
+            {
+                "index": n,
+                "request_id": docket.decisions[n].request_id,
+                "status": status_of(error),
+                "error_code": error.code,
+            }
+            for n, error in refused.refusals
+        ]
+        n, first = refused.refusals[0]
+        at = f"decisions[{n}]"
+        raise SignoffError(
+            f"{at}: {first.message}",
+            code=first.code,
+            field=f"{at}.{first.field}" if first.field else at,
+            details={**first.details, "decisions": rows},
+        ) from None
+
+
+def oldest_question(gates: Sequence[Gate]) -> Gate:
+    """The open question or plan that an answer without a request_id is for."""
+    for gate in gates:
+        if gate.state is GateState.PENDING and gate.kind.answered:
+            return gate
+    raise GateRefusedError("no question of the run is open", code="run_not_awaiting")
+
+
+async def _decide(context: Context, docket: Docket) -> Ruling:
+    store = context.store
+    ids = [d.request_id for d in docket.decisions if _GATE_ID.fullmatch(d.request_id)]
+    known = docket.run
+    for _ in range(TRIES):
+        if known is None:
+            run, found = await asyncio.gather(
+                store.runs.load(docket.account, docket.run_id),
+                store.runs.gates_by_id(docket.run_id, ids),
+            )
+        else:
+            run, found = known, await store.runs.gates_by_id(docket.run_id, ids)
+            known = None
+        gates = {gate.id: gate for gate in found}
+        settlements = await _settle_all(context, run, gates, docket.decisions)
+        resumed = context.publisher.run_event(run, events.RUN_RESUMED, status="running")
+        try:
+            decided = await store.decisions.decide(
+                run,
+                [
+                    _verdict(docket, decision, settlement)
+                    for decision, settlement in zip(docket.decisions, settlements, strict=True)
+                ],
+                resumed=resumed,
+                fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
+            )
+        except StaleError:
+            store.catalog.forget(run.account)
+            continue
+        if not decided.accepted:
+            raise _RefusedError(_refusals(run, decided.outcomes))
+        if decided.hint:
+            context.hint(run.id)
+        standing = await _remember(context, run, settlements, decided.outcomes)
+        return Ruling(resumed=decided.resumed, gates=standing)
+    raise UnavailableError("the run keeps moving")
+
+
+def _verdict(docket: Docket, decision: Decision, settlement: Settlement) -> stored.Verdict:
+    return stored.Verdict(
+        gate_id=decision.request_id,
+        settlement=settlement,
+        by=docket.by,
+        reason=decision.reason,
+        expected_digest=decision.expected_digest,
+        grant=f"gate:{decision.request_id}",
+    )
+
+
+async def _settle_all(
+    context: Context,
+    run: RunRecord,
+    gates: Mapping[str, Gate],
+    decisions: Sequence[Decision],
+) -> list[Settlement]:
+    rules: Sequence[Rule] = ()
+    if any(decision.input is not None for decision in decisions):
+        # An edit is rare and a deny rule may be a moment old, so nothing cached is believed.
+        context.store.catalog.forget(run.account)
+        rules = (await context.store.catalog.rules(run.account, run.id)).rules
+    settled: list[Settlement] = []
+    refusals: list[tuple[int, SignoffError]] = []
+    for n, decision in enumerate(decisions):
+        gate = gates.get(decision.request_id)
+        if gate is None:
+            refusals.append((n, _refusal(run, "gate_not_found", None)))
+            continue
+        try:
+            settled.append(
+                settle(gate, decision, check_input=_checker(context.toolbox, run, gate, rules))
+            )
+        except SignoffError as error:
+            refusals.append((n, error))
+    if refusals:
+        raise _RefusedError(refusals)
+    return settled
+
+
+def _checker(
+    toolbox: Mapping[str, Tool], run: RunRecord, gate: Gate, rules: Sequence[Rule]
+) -> CheckInput:
+    """Checks an edited input; of a settled gate it is only compared, never judged again."""
+
+    def check(name: str, tool_input: Mapping[str, Any]) -> Checked:
+        if gate.state is GateState.PENDING:
+            _check_edit(toolbox, run, rules, name, tool_input)
+        try:
+            return dumps(tool_input), digest(name, tool_input)
+        except NotCanonicalError as error:
+            raise InvalidFieldError(error.message, code=error.code, field="input") from error
+
+    return check
+
+
+def _check_edit(
+    toolbox: Mapping[str, Tool],
+    run: RunRecord,
+    rules: Sequence[Rule],
+    name: str,
+    tool_input: Mapping[str, Any],
+) -> None:
+    tool = toolbox.get(name)
+    if tool is None:
+        msg = "the tool is not loaded any more, so an edited input cannot be checked"
+        raise InvalidFieldError(msg, code="unknown_tool", field="input")
+    try:
+        tool.check(tool_input)
+    except InvalidToolInputError as error:
+        field = f"input.{error.field}" if error.field else "input"
+        raise InvalidFieldError(f"input: {error.message}", field=field) from error
+    deny = denied_by(name, user_id=run.user_id, rules=rules)
+    if deny is not None:
+        msg = f"deny rule {deny.id} forbids the edited call"
+        raise InvalidFieldError(msg, code="denied_by_rule", field="input")
+
+
+def _refusals(run: RunRecord, outcomes: Sequence[stored.Outcome]) -> list[tuple[int, SignoffError]]:
+    return [
+        (n, _refusal(run, outcome.code, outcome.gate))
+        for n, outcome in enumerate(outcomes)
+        if outcome.code
+    ]
+
+
+def _refusal(run: RunRecord, code: str, gate: Gate | None) -> GateRefusedError:
+    details: dict[str, Any] = {}
+    if gate is not None and gate.state is not GateState.PENDING:
+        details["standing"] = standing_body(gate)
+    if gate is not None and code == "gate_changed":
+        details["digest"] = gate.digest
+    if code == "run_not_active":
+        details["run_status"] = run.status.value
+    return GateRefusedError(_WHY[code], code=code, details=details)
+
+
+async def _remember(
+    context: Context,
+    run: RunRecord,
+    settlements: Sequence[Settlement],
+    outcomes: Sequence[stored.Outcome],
+) -> tuple[Gate, ...]:
+    """Stores the policies of remembered decisions, also of repeated ones; the gates with them."""
+    standing: list[Gate] = []
+    for settlement, outcome in zip(settlements, outcomes, strict=True):
+        gate = outcome.gate
+        if gate is None:
+            continue
+        if settlement.remember_tools:
+            policies: dict[str, int] = {}
+            for tool in settlement.remember_tools:
+                put = await context.store.policies.put(
+                    account=run.account,
+                    user_id=run.user_id,
+                    tool=tool,
+                    effect=Verdict.ALLOW,
+                    source="run_approval",
+                    now_ms=context.now_ms(),
+                )
+                policies[tool] = put.rule.id
+            await context.store.decisions.remembered(run, gate.id, policies)
+            gate = dataclasses.replace(gate, remembered=True)
+        standing.append(gate)
+    return tuple(standing)

@@ -1,0 +1,112 @@
+"""The way of a request to its handler: method, key, handler; every end is an enveloped answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from service.body import DisconnectedError
+from service.context import Call, Context, Surface
+from service.errors import refusal
+from signoff.domain.error import MissingError, SignoffError, UnavailableError
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Call], Awaitable[Response]]
+#: A handler that finds out by itself who is calling.
+OpenHandler = Callable[[Context, Scope, Receive], Awaitable[Response]]
+
+
+class InternalError(SignoffError):
+    """Something unforeseen happened; the log has the traceback."""
+
+    code = "internal_error"
+
+
+class Endpoint:
+    """The ASGI application of one path: a handler per method, for callers with a key."""
+
+    def __init__(self, surface: Surface, path: str, handlers: Mapping[str, Handler]) -> None:
+        self._surface = surface
+        self._path = path
+        self._handlers = {**handlers}
+        if "GET" in handlers:
+            self._handlers["HEAD"] = handlers["GET"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        context: Context = scope["app"].state.context
+        route = f"{scope['method']} {self._path}"
+        try:
+            response = await guarded(self._handle(context, scope, receive), context, route)
+        except DisconnectedError:
+            return
+        await response(scope, receive, send)
+
+    async def _handle(self, context: Context, scope: Scope, receive: Receive) -> Response:
+        check_open(context, scope)
+        principal = await context.keys.principal(scope)
+        call = Call(
+            context=context,
+            surface=self._surface,
+            principal=principal,
+            scope=scope,
+            receive=receive,
+        )
+        return await self._handlers[scope["method"]](call)
+
+
+class OpenEndpoint:
+    """The ASGI application of one path whose callers need no key."""
+
+    def __init__(self, path: str, handler: OpenHandler) -> None:
+        self._path = path
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        context: Context = scope["app"].state.context
+        route = f"{scope['method']} {self._path}"
+        try:
+            response = await guarded(self._handler(context, scope, receive), context, route)
+        except DisconnectedError:
+            return
+        await response(scope, receive, send)
+
+
+def route(surface: Surface, path: str, handlers: Mapping[str, Handler]) -> Route:
+    """The route of ``path`` under a surface."""
+    endpoint = Endpoint(surface, path, handlers)
+    return Route(path, endpoint, methods=list(handlers), name=path)
+
+
+def open_route(path: str, method: str, handler: OpenHandler) -> Route:
+    """The route of ``path`` for callers without a key."""
+    return Route(path, OpenEndpoint(path, handler), methods=[method], name=path)
+
+
+def check_open(context: Context, scope: Scope) -> None:
+    """Raises unless the store is known to be the right one and the path means what it says."""
+    if not context.startup.checked:
+        raise UnavailableError("the store was not reached yet")
+    if b"%2f" in scope.get("raw_path", b"").lower():
+        # Decoded, such a path would reach another route than the one that was asked for.
+        raise MissingError("there is nothing here")
+
+
+async def guarded(work: Awaitable[Response], context: Context, route: str) -> Response:
+    """The response of ``work``, or the refusal that its exception amounts to."""
+    try:
+        return await work
+    except DisconnectedError:
+        raise
+    except SignoffError as error:
+        return refusal(error, request_id=f"req_{context.new_id()}", route=route)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+        unforeseen = InternalError(str(error))
+        unforeseen.__cause__ = error
+        return refusal(unforeseen, request_id=f"req_{context.new_id()}", route=route)

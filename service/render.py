@@ -1,0 +1,251 @@
+"""Turns values of the domain and the store into the bodies that clients read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from signoff.domain.delivery import DeliveryState
+from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.message import Message, block_json
+from signoff.domain.rule import Rule
+from signoff.domain.timestamp import iso
+from signoff.store.endpoints import Endpoint
+from signoff.store.outbox import DeliveryRecord
+from signoff.store.records import RunRecord
+from signoff.wire.gate import DecidedBody, OpenRequestBody, PermissionRequestBody, StandingBody
+from signoff.wire.policy import PolicyBody
+from signoff.wire.run import MessageBody, RunBody
+from signoff.wire.webhook import DeliveryBody, WebhookBody
+
+#: What the reference platform shows as the age of a gate; nothing here ever times out.
+TIMEOUT_HINT_S = 55
+_NO_STORE = {"cache-control": "no-store"}
+# Built once: json.dumps() builds an encoder on every call that passes options.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+class Json(Response):
+    """A compact JSON answer that no cache keeps."""
+
+    media_type = "application/json"
+
+    def __init__(
+        self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            content, status, _NO_STORE if headers is None else {**_NO_STORE, **headers}
+        )
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of ``content``; bytes are taken as they are."""
+        return content if isinstance(content, bytes) else _ENCODER.encode(content).encode()
+
+
+def run_body(run: RunRecord) -> RunBody:
+    """A run."""
+    usage, config = run.usage, run.config
+    created, updated = iso(run.created_ms), iso(run.updated_ms)
+    return {
+        "id": run.id,
+        "teammate_id": run.agent_id,
+        "agent_id": run.agent_id,
+        # Tasks are no part of this service; each run is the only run of its own task.
+        "task_id": run.id,
+        "status": run.status.value,
+        "output": run.output,
+        "error": run.error,
+        "error_code": run.error_code,
+        "user_id": run.user_id,
+        "metadata": config.get("metadata"),
+        "permission_mode": run.mode.value,
+        "human_in_the_loop": run.human_in_the_loop,
+        "plan_approved": run.plan_approved,
+        "model": config.get("model"),
+        "tools": config.get("tools"),
+        "max_turns": config.get("max_turns"),
+        "turn": run.turn,
+        "open_requests": run.open,
+        "usage": {
+            "input_tokens": usage["input_tokens"],
+            "output_tokens": usage["output_tokens"],
+            "cache_read_tokens": usage["cache_read_tokens"],
+            "cache_creation_tokens": usage["cache_creation_tokens"],
+            "total_tokens": usage["input_tokens"] + usage["output_tokens"],
+            "cost_usd": "0",
+        },
+        "created_at": created,
+        "updated_at": updated,
+        "started_at": created,
+        "turn_started_at": created if run.turn == 1 else None,
+        "last_activity_at": updated,
+        "last_viewed_at": None,
+        "billing_surface": "platform",
+        "channel": "api",
+        "email_address": None,
+        "retryable": False,
+        "delivery": None,
+        "queued_message_id": None,
+        "pending_queued_message_ids": [],
+        "cancelled_queued_message_ids": [],
+        "needs_reply": run.open > 0,
+        "archived": False,
+    }
+
+
+def gate_body(gate: Gate, *, resumed: bool | None = None) -> PermissionRequestBody:
+    """A gate as clients list it; its name comes from the server, never from the agent."""
+    tool, tool_input = gate.listed
+    pending = gate.state is GateState.PENDING
+    can_remember = gate.kind is GateKind.TOOL_APPROVAL and bool(gate.suggested_rules)
+    return {
+        "request_id": gate.id,
+        "run_id": gate.run_id,
+        "kind": gate.kind.value,
+        "tool_name": tool,
+        "tool_input": tool_input,
+        "tool_use_id": gate.tool_use_id,
+        "digest": gate.digest,
+        "suggested_rules": list(gate.suggested_rules),
+        "pause": gate.pause,
+        "status": gate.state.value,
+        "decided_by": gate.decided_by,
+        "reason": gate.reason,
+        "edited_input": gate.edited_input,
+        "effective_digest": gate.effective_digest or (None if pending else gate.digest),
+        "created_at": iso(gate.created_ms),
+        "resolved_at": None if gate.resolved_ms is None else iso(gate.resolved_ms),
+        "auto_resolved": False,
+        "resumed": resumed,
+        "remembered": None if pending else gate.remembered,
+        "agent_type": None,
+        "display_name": tool,
+        "mate_name": None,
+        "task_name": None,
+        "consequence": "",
+        "ask_reason": "",
+        "surface": "command",
+        "surface_label": None,
+        "fields": None,
+        "prose": None,
+        "can_remember": can_remember,
+        "remember_default": can_remember,
+        "timeout_seconds": TIMEOUT_HINT_S,
+        "script": None,
+    }
+
+
+def open_request_body(gate: Gate, run: RunRecord) -> OpenRequestBody:
+    """A gate of the inbox."""
+    return {
+        **gate_body(gate),
+        "user_id": run.user_id,
+        "agent_id": run.agent_id,
+        "teammate_id": run.agent_id,
+    }
+
+
+def decided_body(resumed: bool, gates: tuple[Gate, ...]) -> DecidedBody:
+    """The answer to a batch."""
+    return {"status": "ok", "resumed": resumed, "requests": [gate_body(gate) for gate in gates]}
+
+
+def standing_body(gate: Gate) -> StandingBody:
+    """The decision that stands on a settled gate."""
+    body: StandingBody = {
+        "status": gate.state.value,
+        "decided_by": gate.decided_by,
+        "decided_at": None if gate.resolved_ms is None else iso(gate.resolved_ms),
+        "verdict": _verdict(gate),
+    }
+    if gate.answers is not None:
+        body["answers"] = gate.answers
+    return body
+
+
+def _verdict(gate: Gate) -> str | None:
+    if gate.state is GateState.DENIED:
+        return "deny"
+    if gate.state is not GateState.ALLOWED:
+        return None
+    # Of an external call or an unknown outcome only the fingerprint says that a result came.
+    kind = (gate.fingerprint or "allow").partition(":")[0]
+    return "answer" if kind == "answers" else kind
+
+
+def message_body(run_id: int, sequence: int, message: Message) -> MessageBody:
+    """A message of a run's history."""
+    return {
+        "id": sequence,
+        "run_id": run_id,
+        "sequence": sequence,
+        "role": message.role,
+        "content": message.text,
+        "content_blocks": [block_json(block) for block in message.blocks],
+        "event_metadata": {"turn": message.turn, "step": message.step},
+        "created_at": iso(message.at_ms),
+    }
+
+
+def policy_body(rule: Rule) -> PolicyBody:
+    """A stored rule."""
+    return {
+        "id": rule.id,
+        "user_id": rule.user_id,
+        "tool_name": rule.tool,
+        "effect": rule.effect.value,
+        "source": rule.source,
+        "created_at": iso(rule.created_ms),
+    }
+
+
+def webhook_body(endpoint: Endpoint, *, origin: str, reveal: bool) -> WebhookBody:
+    """An endpoint; ``reveal`` shows the whole secret, which happens once."""
+    return {
+        "id": endpoint.id,
+        "url": endpoint.url,
+        "events": list(endpoint.events),
+        "secret": endpoint.secret if reveal else f"{endpoint.secret[:4]}...",
+        "signature": endpoint.signature,
+        "active": endpoint.active,
+        "disabled_reason": endpoint.disabled_reason,
+        "user_id": endpoint.user_id,
+        "callback_url": f"{origin}/v1/callbacks/{endpoint.id}",
+        "created_at": iso(endpoint.created_ms),
+        "updated_at": iso(endpoint.updated_ms),
+    }
+
+
+def delivery_body(delivery: DeliveryRecord) -> DeliveryBody:
+    """A delivery with its attempts; one that is being sent is still pending to its reader."""
+    state = delivery.state
+    if state is DeliveryState.LEASED:
+        state = DeliveryState.PENDING
+    return {
+        "id": delivery.id,
+        "webhook_endpoint_id": delivery.endpoint_id,
+        "event_type": delivery.event_type,
+        "event_id": delivery.event_id,
+        "run_id": delivery.run_id,
+        "status": state.value,
+        "response_status_code": delivery.status_code,
+        "response_body": delivery.response_body,
+        "error": delivery.error,
+        "attempts": delivery.attempts,
+        "next_retry_at": None if delivery.next_ms is None else iso(delivery.next_ms),
+        "created_at": iso(delivery.created_ms),
+        "log": delivery.log,
+    }
+
+
+def page_body(items: list[Any], *, more: bool) -> dict[str, Any]:
+    """A page of items that have an ``id`` or a ``request_id``."""
+    last = items[-1] if more and items else {}
+    return {
+        "data": items,
+        "has_more": more,
+        "next_starting_after": last.get("id", last.get("request_id")),
+    }

@@ -1,0 +1,220 @@
+"""What one decision means for its gate: the verdict, the call's consequence, and its identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from signoff.domain.error import GateRefusedError, InvalidFieldError
+from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.question import (
+    APPROVE,
+    answers_for_clients,
+    answers_for_model,
+    check_questions,
+    normalise_answers,
+    normalise_plan_answer,
+)
+
+Checked = tuple[str, str]
+#: Checks an edited input of (tool, input) and returns its JSON text and digest, or raises
+#: InvalidFieldError.
+CheckInput = Callable[[str, Mapping[str, Any]], Checked]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision as it was sent; exactly one of verdict, answers and result is given."""
+
+    request_id: str
+    verdict: Literal["allow", "deny"] | None = None
+    answers: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    reason: str | None = None
+    input: Mapping[str, Any] | None = None
+    remember: bool = False
+    rules: tuple[Mapping[str, Any], ...] = ()
+    expected_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """The consequence of a decision, ready for the store.
+
+    ``fingerprint`` is what makes two decisions the same: the verdict and the effective digest,
+    or the normalised answers, or the result; reason, remember and rules do not count.
+    """
+
+    state: GateState
+    fingerprint: str
+    allows: bool
+    result: dict[str, str] | None = None
+    input_json: str | None = None
+    digest: str | None = None
+    answers: dict[str, str] | None = None
+    plan_approved: bool = False
+    remember_tools: tuple[str, ...] = ()
+
+
+def settle(gate: Gate, decision: Decision, *, check_input: CheckInput) -> Settlement:
+    """What ``decision`` does to ``gate``; raises when it does not fit the gate's kind.
+
+    InvalidFieldError names the field; GateRefusedError ``answer_required`` is an allow or deny
+    of a question.
+    """
+    if gate.kind.answered:
+        return _answer(gate, decision)
+    if gate.kind is GateKind.EXTERNAL and decision.result is None:
+        msg = "an external call takes a result, not a verdict"
+        raise InvalidFieldError(msg, field="result")
+    if decision.result is not None:
+        return _supply(gate, decision)
+    if decision.answers is not None:
+        raise InvalidFieldError("only questions and plans take answers", field="answers")
+    if decision.verdict is None:
+        raise InvalidFieldError("a decision is allow or deny", field="decision")
+    if decision.verdict == "deny":
+        return _deny(gate, decision)
+    return _allow(gate, decision, check_input)
+
+
+def mode_fingerprint(gate: Gate) -> str:
+    """The identity of an allow by a mode switch: the same as a person's plain allow."""
+    return _print("allow", gate.digest)
+
+
+def denied_text(reason: str | None) -> str:
+    """What the model is told of a denied call."""
+    text = "The user denied this tool call; it was not executed."
+    return f"{text} Reason: {reason}" if reason else text
+
+
+def _answer(gate: Gate, decision: Decision) -> Settlement:
+    if decision.answers is None:
+        if decision.result is not None:
+            raise InvalidFieldError("a question takes answers, not a result", field="result")
+        msg = "a question is settled by answers, not by allow or deny"
+        raise GateRefusedError(msg, code="answer_required")
+    for name, given in (("input", decision.input), ("rules", decision.rules or None)):
+        if given is not None:
+            raise InvalidFieldError(f"{name} does not apply to a question", field=name)
+    if gate.kind is GateKind.PLAN:
+        return _answer_plan(gate, decision.answers)
+    questions = check_questions(gate.tool_input)
+    answers = normalise_answers(questions, decision.answers)
+    return Settlement(
+        state=GateState.ALLOWED,
+        fingerprint=_print("answers", answers),
+        allows=False,
+        result=_result("success", answers_for_model(questions, answers)),
+        answers=answers_for_clients(answers),
+    )
+
+
+def _answer_plan(gate: Gate, answers: Mapping[str, Any]) -> Settlement:
+    plan = gate.tool_input["plan"]
+    answer = normalise_plan_answer(plan, answers)
+    approved = answer == APPROVE
+    text = (
+        "The user approved the plan. Carry it out; calls with effects may still be asked."
+        if approved
+        else f"The user did not approve the plan. Feedback: {answer}\nRevise it, present it again."
+    )
+    return Settlement(
+        state=GateState.ALLOWED,
+        fingerprint=_print("answers", answer),
+        allows=False,
+        result=_result("success" if approved else "error", text),
+        answers={plan: answer},
+        plan_approved=approved,
+    )
+
+
+def _supply(gate: Gate, decision: Decision) -> Settlement:
+    if gate.kind not in (GateKind.EXTERNAL, GateKind.OUTCOME_UNKNOWN):
+        raise InvalidFieldError("this gate takes no result", field="result")
+    if decision.verdict is not None:
+        raise InvalidFieldError("give a result or a decision, not both", field="decision")
+    result = decision.result or {}
+    for name in result:
+        if name not in ("output", "state"):
+            raise InvalidFieldError("unknown field", field=f"result.{name}")
+    state = result.get("state", "success")
+    if state not in ("success", "error"):
+        raise InvalidFieldError("state is success or error", field="result.state")
+    if "output" not in result:
+        raise InvalidFieldError("output is missing", field="result.output")
+    output = result["output"]
+    content = output if isinstance(output, str) else _json(output)
+    return Settlement(
+        state=GateState.ALLOWED,
+        fingerprint=_print("result", [state, output]),
+        allows=False,
+        result=_result(state, content),
+    )
+
+
+def _deny(gate: Gate, decision: Decision) -> Settlement:
+    for name, given in (("input", decision.input), ("rules", decision.rules or None)):
+        if given is not None:
+            raise InvalidFieldError(f"{name} goes with allow only", field=name)
+    text = denied_text(decision.reason)
+    if gate.kind is GateKind.OUTCOME_UNKNOWN:
+        text = (
+            "It is unknown whether this tool call took effect: it was interrupted, and the user "
+            "chose not to run it again."
+        )
+        text = f"{text} Reason: {decision.reason}" if decision.reason else text
+    return Settlement(
+        state=GateState.DENIED,
+        fingerprint=_print("deny", gate.digest),
+        allows=False,
+        result=_result("denied", text),
+    )
+
+
+def _allow(gate: Gate, decision: Decision, check_input: CheckInput) -> Settlement:
+    retry = gate.kind is GateKind.OUTCOME_UNKNOWN
+    if retry and (decision.remember or decision.rules):
+        raise InvalidFieldError("a retry cannot be remembered", field="remember")
+    if retry and decision.input is not None:
+        raise InvalidFieldError("a retry runs the input that was approved", field="input")
+    input_json = digest = None
+    if decision.input is not None:
+        text, edited = check_input(gate.tool, decision.input)
+        if edited != gate.digest:
+            input_json, digest = text, edited
+    return Settlement(
+        state=GateState.ALLOWED,
+        fingerprint=_print("allow", digest or gate.digest),
+        allows=True,
+        input_json=input_json,
+        digest=digest,
+        remember_tools=_remembered(gate, decision),
+    )
+
+
+def _remembered(gate: Gate, decision: Decision) -> tuple[str, ...]:
+    for n, rule in enumerate(decision.rules):
+        if dict(rule) not in gate.suggested_rules:
+            msg = "only rules that the gate suggested can be accepted"
+            raise InvalidFieldError(msg, field=f"rules.{n}")
+    accepted = [str(rule["tool"]) for rule in decision.rules]
+    if decision.remember:
+        accepted += [str(rule["tool"]) for rule in gate.suggested_rules]
+    return tuple(dict.fromkeys(accepted))
+
+
+def _result(state: str, content: str) -> dict[str, str]:
+    return {"state": state, "content": content}
+
+
+def _print(kind: str, value: Any) -> str:
+    return f"{kind}:{hashlib.sha256(_json(value).encode()).hexdigest()}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

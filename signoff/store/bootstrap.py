@@ -1,0 +1,101 @@
+"""What the command line does with the store: keys, accounts, the durability check."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from redis.exceptions import ResponseError
+
+from signoff.store.accounts import Accounts, KeyRow
+from signoff.store.connection import Connection
+from signoff.store.presence import Presence, VolatileStoreError
+
+T = TypeVar("T")
+KEY_PREFIX = "sgk_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """A key just made; this is the only time its secret is known."""
+
+    id: str
+    account: str
+    name: str
+    secret: str
+
+
+def create_key(redis_url: str, *, account: str, name: str) -> NewKey:
+    """Makes an API key of the account, which is made if there is none of that name."""
+    secret = KEY_PREFIX + secrets.token_urlsafe(32)
+
+    async def work(connection: Connection) -> NewKey:
+        accounts = Accounts(connection)
+        account_id = await accounts.ensure(account)
+        key_id = await accounts.add_key(account_id, secret=secret, name=name, now_ms=_now_ms())
+        return NewKey(id=key_id, account=account, name=name, secret=secret)
+
+    return _run(redis_url, work)
+
+
+def list_keys(redis_url: str, *, account: str | None) -> list[KeyRow]:
+    """The keys of one account (id or name), or of all."""
+    return _run(redis_url, lambda connection: Accounts(connection).list_keys(account))
+
+
+def revoke_key(redis_url: str, key_id: str) -> bool:
+    """Revokes a key; False when there is none of that id."""
+    return _run(redis_url, lambda c: Accounts(c).revoke_key(key_id, now_ms=_now_ms()))
+
+
+def ensure_dev_accounts(redis_url: str, dev_keys: Sequence[str]) -> None:
+    """One account per key; the same key is the same account at every start."""
+
+    async def work(connection: Connection) -> None:
+        accounts = Accounts(connection)
+        for key in dev_keys:
+            name = "dev-" + hashlib.sha256(key.encode()).hexdigest()[:12]
+            account_id = await accounts.ensure(name)
+            await accounts.add_key(account_id, secret=key, name="dev", now_ms=_now_ms())
+
+    _run(redis_url, work)
+
+
+def check_durability(redis_url: str, *, allow_volatile: bool) -> None:
+    """Raises VolatileStoreError when the server evicts or keeps no AOF, unless allowed."""
+
+    async def work(connection: Connection) -> None:
+        try:
+            found = await Presence(connection).durability()
+        except ResponseError as error:
+            msg = "the store does not tell its durability (CONFIG GET is refused)"
+            raise VolatileStoreError(msg) from error
+        if not found.safe:
+            msg = (
+                f"the store runs with appendonly={'yes' if found.aof else 'no'} and "
+                f"maxmemory-policy={found.eviction}; it must keep an AOF and evict nothing"
+            )
+            raise VolatileStoreError(msg)
+
+    if not allow_volatile:
+        _run(redis_url, work)
+
+
+def _run(redis_url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def main() -> T:
+        connection = Connection(redis_url)
+        try:
+            return await work(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(main())
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)  # noqa: TID251 - the command line is a composition root

@@ -1,0 +1,197 @@
+"""The moves that need no lease: decide, switch the mode, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from signoff.domain.decision import Settlement
+from signoff.domain.error import MissingError, StaleError
+from signoff.domain.event import Event
+from signoff.domain.gate import Gate
+from signoff.domain.message import Message, encode
+from signoff.domain.mode import Mode
+from signoff.store.connection import Connection
+from signoff.store.keys import Shards
+from signoff.store.records import REMEMBERED, RunRecord, gate_record
+from signoff.store.runs import Fanout, dumps, event_args
+from signoff.store.scripts import Args, Scripts, pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One settled decision on its way to the store."""
+
+    gate_id: str
+    settlement: Settlement
+    by: str
+    reason: str | None
+    expected_digest: str | None
+    grant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the store says of one decision: '' or a refusal code, and the gate as it stands."""
+
+    code: str
+    gate: Gate | None
+    applied: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The reply to a batch; ``accepted`` False means that nothing changed."""
+
+    accepted: bool
+    resumed: bool
+    hint: bool
+    outcomes: list[Outcome]
+
+
+class Decisions:
+    """Compare-and-set moves on gates and runs, durable when they return."""
+
+    def __init__(self, connection: Connection, scripts: Scripts, shards: Shards) -> None:
+        self._connection = connection
+        self._scripts = scripts
+        self._shards = shards
+
+    async def decide(
+        self,
+        run: RunRecord,
+        verdicts: Sequence[Verdict],
+        *,
+        resumed: Event,
+        fanout: Fanout,
+        frames: Sequence[bytes] = (),
+    ) -> Decided:
+        """Applies all verdicts or none; repeats of a standing verdict change nothing."""
+        args = self._args(run, fanout, resumed, frames)
+        args.control["mode_v"] = run.mode_v
+        args.control["items"] = [_verdict_args(args, verdict) for verdict in verdicts]
+        reply = await self._run("decide", run, args)
+        rows = reply[3:]
+        return Decided(
+            accepted=reply[0] == b"ok",
+            resumed=bool(reply[1]),
+            hint=bool(reply[2]),
+            outcomes=[
+                _outcome(verdict.gate_id, row) for verdict, row in zip(verdicts, rows, strict=True)
+            ],
+        )
+
+    async def remembered(self, run: RunRecord, gate_id: str, tools: dict[str, int]) -> None:
+        """Notes the policies that a remembered decision stored (tool name to policy id)."""
+        prefix = self._shards.prefix(run.id)
+        fields = [part for tool, n in tools.items() for part in (REMEMBERED + tool, str(n))]
+        await self._connection.calls(
+            ("HSET", f"{prefix}run:{run.id}", *fields),
+            ("HSET", f"{prefix}gate:{gate_id}", "remember", "2"),
+        )
+
+    async def switch_mode(
+        self,
+        run: RunRecord,
+        mode: Mode,
+        *,
+        by: str,
+        allow: Sequence[tuple[str, str]],
+        rules_v: str,
+        resumed: Event,
+        fanout: Fanout,
+    ) -> bool:
+        """Changes the mode; ``allow`` names (gate, fingerprint) it settles. Returns hint.
+
+        Raises StaleError when the run, the rules or the endpoints moved; details['status'] of
+        a StaleError 'terminal' says how the run ended.
+        """
+        args = self._args(run, fanout, resumed, ())
+        args.control.update(
+            rev=run.rev,
+            rules_v=rules_v,
+            mode=mode.value,
+            hitl=mode.needs_person,
+            by=by,
+            allow=[{"req": gate_id, "fp": fingerprint} for gate_id, fingerprint in allow],
+        )
+        reply = await self._run("switch_mode", run, args)
+        return bool(reply[2])
+
+    async def cancel(
+        self,
+        run: RunRecord,
+        *,
+        by: str,
+        results: dict[int, dict[str, str]],
+        message: Message | None,
+        cancelled: Event,
+        fanout: Fanout,
+    ) -> None:
+        """Ends the run; ``results`` are those of its unfinished calls, ``message`` all of them."""
+        args = self._args(run, fanout, cancelled, ())
+        args.control.update(rev=run.rev, by=by)
+        args.control["calls"] = [
+            {"n": str(n), "result": args.blob(dumps(result))} for n, result in results.items()
+        ]
+        if message is not None:
+            args.control["message"] = args.blob(encode(message))
+        await self._run("cancel", run, args)
+
+    def _args(self, run: RunRecord, fanout: Fanout, event: Event, frames: Sequence[bytes]) -> Args:
+        args = Args(
+            id=str(run.id),
+            acct=run.account,
+            eps=list(fanout.endpoints),
+            subs_v=fanout.version,
+            shard=self._shards.of(run.id),
+            shards=self._shards.count,
+        )
+        args.control["event"] = event_args(args, event)
+        args.control["frames"] = [args.blob(frame) for frame in frames]
+        return args
+
+    async def _run(self, name: str, run: RunRecord, args: Args) -> Any:
+        reply = await self._scripts.run(name, self._shards.prefix(run.id), args)
+        if reply[0] == b"missing":
+            raise MissingError(f"no run {run.id}")
+        if reply[0] == b"stale":
+            what = reply[1].decode()
+            raise StaleError(f"{what} moved", details={"what": what})
+        if reply[0] == b"terminal":
+            status = reply[1].decode()
+            raise StaleError(f"the run is {status}", details={"what": "terminal", "status": status})
+        return reply
+
+
+def _verdict_args(args: Args, verdict: Verdict) -> dict[str, Any]:
+    s = verdict.settlement
+    item: dict[str, Any] = {
+        "req": verdict.gate_id,
+        "state": s.state.value,
+        "fp": s.fingerprint,
+        "by": verdict.by,
+        "call": "allowed" if s.allows else "done",
+        "grant": verdict.grant,
+        "expected": verdict.expected_digest,
+        "digest": s.digest,
+        "reason": args.blob(verdict.reason),
+        "answers": None if s.answers is None else args.blob(dumps(s.answers)),
+        "result": None if s.result is None else args.blob(dumps(s.result)),
+        "input": args.blob(s.input_json),
+        "plan_ok": s.plan_approved,
+    }
+    if s.remember_tools:
+        item["remember"] = [args.blob(tool) for tool in s.remember_tools]
+    return {name: value for name, value in item.items() if value is not None}
+
+
+def _outcome(gate_id: str, row: list[Any]) -> Outcome:
+    code = row[0].decode()
+    raw = pairs(row[1])
+    return Outcome(
+        code="" if code in ("applied", "replay") else code,
+        gate=gate_record(gate_id, raw) if raw else None,
+        applied=code == "applied",
+    )

@@ -1,0 +1,53 @@
+-- Applies one decision or a batch, all or none, by compare-and-set on each gate; needs no lease.
+-- ARGV[1] {id, acct, items, event, eps, subs_v, mode_v, frames}
+-- items = {{req, expected?, state, fp, by, call, grant, reason?, answers?, result?, input?, digest?,
+--           plan_ok?, remember?}}; remember = tool name blob
+-- Returns {'ok', resumed, hint, {outcome, gate flat}...}
+--       | {'refused', 0, 0, {code, gate flat}...}  (code '' = this item alone would do)
+--       | {'stale', what} | {'missing'}
+local key = P .. 'run:' .. A.id
+local run = read(key)
+if run.acct ~= A.acct then return {'missing'} end
+local out, refused, fresh = {}, false, 0
+local gates = {}
+for i, s in ipairs(A.items) do
+  local gate = read(P .. 'gate:' .. s.req)
+  gates[i] = gate
+  local code = ''
+  if gate.run ~= A.id then code = 'gate_not_found' gate = {}
+  elseif gate.state == 'cancelled' then code = 'gate_cancelled'
+  elseif given(s.expected) and s.expected ~= gate.digest then code = 'gate_changed'
+  elseif gate.state ~= 'pending' then
+    if gate.fp ~= s.fp then code = 'gate_resolved_otherwise' end
+  elseif terminal(run) then code = 'run_not_active'
+  else fresh = fresh + 1 end
+  if code ~= '' then refused = true end
+  out[i] = {code, flat(gate)}
+end
+if refused then return {'refused', 0, 0, unpack(out)} end
+if fresh > 0 and num(run, 'open') == fresh then
+  if run.mode_v ~= A.mode_v then return {'stale', 'mode'} end
+  if stale_version('subs', run.acct, A.subs_v) then return {'stale', 'subs'} end
+end
+for i, s in ipairs(A.items) do
+  local applied = gates[i].state == 'pending'
+  if applied then settle(A.id, run, s.req, gates[i], s) end
+  if given(s.remember) then
+    for _, tool in ipairs(s.remember) do
+      redis.call('HSETNX', key, 'rem:' .. blob(tool), '')
+      redis.call('HSET', P .. 'gate:' .. s.req, 'remember', '1')
+    end
+  end
+  out[i] = {applied and 'applied' or 'replay', flat(read(P .. 'gate:' .. s.req))}
+end
+local hint = 0
+if fresh > 0 then
+  if num(run, 'open') == 0 then
+    set_status(A.id, run, 'running')
+    emit(A.event, A.eps, run.acct, A.id, '')
+  end
+  frames(A.id)
+  touch(key)
+  hint = wake(A.id, run)
+end
+return {'ok', num(run, 'open') == 0 and 1 or 0, hint, unpack(out)}

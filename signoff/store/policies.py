@@ -1,0 +1,83 @@
+"""Stored rules of an account: create once, list by scope, revoke."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from signoff.domain.error import MissingError
+from signoff.domain.rule import Rule, Verdict
+from signoff.store import keys
+from signoff.store.catalog import Catalog, rule_of
+from signoff.store.connection import Connection
+from signoff.store.runs import dumps
+from signoff.store.scripts import Args, Scripts, pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRule:
+    """A rule and whether this call made it."""
+
+    rule: Rule
+    created: bool
+
+
+class Policies:
+    """Access to rules; every change moves the account's rule version."""
+
+    def __init__(self, connection: Connection, scripts: Scripts, catalog: Catalog) -> None:
+        self._connection = connection
+        self._scripts = scripts
+        self._catalog = catalog
+
+    async def put(
+        self,
+        *,
+        account: str,
+        user_id: str | None,
+        tool: str,
+        effect: Verdict,
+        source: str,
+        now_ms: int,
+    ) -> StoredRule:
+        """The one rule of (user, tool, effect), made if there is none."""
+        args = Args(acct=account)
+        args.control["index"] = args.blob(_index(user_id, tool, effect))
+        body = {
+            "tool": tool,
+            "effect": effect.value,
+            "user_id": user_id,
+            "source": source,
+            "created": now_ms,
+        }
+        args.control["policy"] = args.blob(dumps(body))
+        reply = await self._scripts.run("put_policy", keys.GLOBAL, args)
+        created = bool(reply[1])
+        # Also for one that stood: the call before may have died ahead of the version.
+        await self._catalog.bump(account, "rules")
+        return StoredRule(rule=rule_of(int(reply[0]), json.loads(reply[2])), created=created)
+
+    async def list(self, account: str, user_id: str | None) -> list[Rule]:
+        """The rules of exactly one scope, newest first."""
+        raw = pairs(await self._connection.call("HGETALL", keys.policies(account)))
+        rules = [rule_of(int(n), json.loads(text)) for n, text in raw.items()]
+        return sorted(
+            (rule for rule in rules if rule.user_id == user_id), key=lambda r: r.id, reverse=True
+        )
+
+    async def delete(self, account: str, user_id: str | None, rule_id: int) -> None:
+        """Revokes a rule of that scope, or raises MissingError."""
+        text = await self._connection.call("HGET", keys.policies(account), str(rule_id))
+        rule = None if text is None else rule_of(rule_id, json.loads(text))
+        if rule is None or rule.user_id != user_id:
+            raise MissingError(f"no permission {rule_id}")
+        index = _index(rule.user_id, rule.tool, rule.effect)
+        await self._connection.calls(
+            ("HDEL", keys.policies(account), str(rule_id)),
+            ("HDEL", keys.policy_index(account), index),
+        )
+        await self._catalog.bump(account, "rules")
+
+
+def _index(user_id: str | None, tool: str, effect: Verdict) -> str:
+    return dumps([user_id, tool, effect.value])

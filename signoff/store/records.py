@@ -1,0 +1,154 @@
+"""Turns what Redis keeps into the domain's values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from signoff.domain.call import Call, CallState, Effect
+from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.mode import Mode
+from signoff.domain.rule import Standing
+from signoff.domain.run import RunStatus
+
+REMEMBERED = "rem:"
+USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run as stored; versions and fences stay text, they are only compared."""
+
+    id: int
+    account: str
+    agent_id: int
+    user_id: str | None
+    status: RunStatus
+    mode: Mode
+    mode_v: str
+    human_in_the_loop: bool
+    plan_approved: bool
+    turn: int
+    step: int
+    turn_steps: int
+    fence: str
+    wake: str
+    rev: str
+    pause_n: int
+    open: int
+    phase: str
+    takeovers: int
+    config: dict[str, Any]
+    output: str | None
+    error: str | None
+    error_code: str | None
+    usage: dict[str, int]
+    created_ms: int
+    updated_ms: int
+    remembered: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def standing(self) -> Standing:
+        """What the run brings to the verdict on its calls."""
+        return Standing(
+            mode=self.mode,
+            plan_approved=self.plan_approved,
+            human_in_the_loop=self.human_in_the_loop,
+            user_id=self.user_id,
+            remembered=self.remembered,
+        )
+
+
+def run_record(run_id: int, raw: Mapping[str, str]) -> RunRecord:
+    """The run of one hash."""
+    return RunRecord(
+        id=run_id,
+        account=raw["acct"],
+        agent_id=int(raw["agent"]),
+        user_id=raw.get("user"),
+        status=RunStatus(raw["status"]),
+        mode=Mode(raw["mode"]),
+        mode_v=raw["mode_v"],
+        human_in_the_loop=raw["hitl"] == "1",
+        plan_approved=raw["plan_ok"] == "1",
+        turn=int(raw["turn"]),
+        step=int(raw["step"]),
+        turn_steps=int(raw["turn_steps"]),
+        fence=raw["fence"],
+        wake=raw["wake"],
+        rev=raw["rev"],
+        pause_n=int(raw["pause_n"]),
+        open=int(raw["open"]),
+        phase=raw["phase"],
+        takeovers=int(raw["takeovers"]),
+        config=json.loads(raw["config"]),
+        output=raw.get("output") if raw["status"] == "completed" else None,
+        error=raw.get("error") or None,
+        error_code=raw.get("error_code") or None,
+        usage={name: int(raw.get(name, "0")) for name in USAGE_FIELDS},
+        created_ms=int(raw["created"]),
+        updated_ms=int(raw["updated"]),
+        remembered={
+            name.removeprefix(REMEMBERED): value
+            for name, value in raw.items()
+            if name.startswith(REMEMBERED)
+        },
+    )
+
+
+def call_records(raw: Mapping[str, str]) -> list[Call]:
+    """The calls of the current step, in the order the model asked for them."""
+    return [_call(n, raw) for n in range(int(raw.get("count", "0")))]
+
+
+def _call(n: int, raw: Mapping[str, str]) -> Call:
+    def get(name: str) -> str | None:
+        return raw.get(f"{n}.{name}")
+
+    seq, result = get("seq"), get("result")
+    return Call(
+        n=n,
+        id=raw[f"{n}.id"],
+        tool=raw[f"{n}.tool"],
+        input_json=raw[f"{n}.input"],
+        digest=raw[f"{n}.digest"],
+        state=CallState(raw[f"{n}.state"]),
+        effect=Effect(raw[f"{n}.eff"]),
+        grant=get("grant") or "",
+        seq=int(seq) if seq else None,
+        attempt=int(get("attempt") or "0"),
+        run_input_json=get("run_input"),
+        run_digest=raw[f"{n}.run_digest"],
+        result=json.loads(result) if result else None,
+    )
+
+
+def gate_record(gate_id: str, raw: Mapping[str, str]) -> Gate:
+    """The gate of one hash."""
+
+    def loaded(name: str) -> Any:
+        return json.loads(raw[name]) if raw.get(name) else None
+
+    return Gate(
+        id=gate_id,
+        run_id=int(raw["run"]),
+        kind=GateKind(raw["kind"]),
+        state=GateState(raw["state"]),
+        pause=int(raw["pause"]),
+        tool=raw["tool"],
+        tool_use_id=raw["tool_use_id"],
+        tool_input=json.loads(raw["input"]),
+        digest=raw["digest"],
+        suggested_rules=tuple(loaded("suggested") or ()),
+        created_ms=int(raw["created"]),
+        resolved_ms=int(raw["resolved"]) if raw.get("resolved") else None,
+        decided_by=raw.get("by") or None,
+        reason=raw.get("reason") or None,
+        answers=loaded("answers"),
+        fingerprint=raw.get("fp") or None,
+        edited_input=loaded("eff_input"),
+        effective_digest=raw.get("eff_digest") or None,
+        remembered=raw.get("remember") == "2",
+    )

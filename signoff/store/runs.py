@@ -1,0 +1,232 @@
+"""Runs as everybody may see them: create, read, list, history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from signoff.domain.call import Call
+from signoff.domain.error import MissingError, StaleError
+from signoff.domain.event import Event
+from signoff.domain.gate import Gate, GateState
+from signoff.domain.message import Message, decode, encode
+from signoff.store import keys
+from signoff.store.connection import Connection
+from signoff.store.keys import Shards
+from signoff.store.records import RunRecord, call_records, gate_record, run_record
+from signoff.store.scripts import Args, Scripts, pairs
+
+_CHUNK = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fanout:
+    """The endpoints an event goes to, with the version of the set they were taken from."""
+
+    version: str
+    endpoints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run to create; ``message`` is its first user message."""
+
+    id: int
+    account: str
+    agent_id: int
+    user_id: str | None
+    mode: str
+    human_in_the_loop: bool
+    config: dict[str, Any]
+    message: Message
+    started: Event
+    fanout: Fanout
+    frames: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of ids newest first; ``more`` is exact."""
+
+    runs: list[RunRecord] = field(default_factory=list)
+    more: bool = False
+
+
+def event_args(args: Args, event: Event) -> dict[str, Any]:
+    """An event as the scripts take it."""
+    return {"id": event.id, "type": event.type, "body": args.blob(event.body)}
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON text for blobs of our own making."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class Runs:
+    """Access to runs in all shards."""
+
+    def __init__(self, connection: Connection, scripts: Scripts, shards: Shards) -> None:
+        self._connection = connection
+        self._scripts = scripts
+        self.shards = shards
+
+    async def next_id(self) -> int:
+        """A new run id; ids of runs that were never created leave gaps."""
+        return int(await self._connection.call("INCR", keys.sequence("run")))
+
+    async def create(self, run: NewRun) -> bool:
+        """Creates the run; returns whether a hint is needed. Idempotent by run id.
+
+        Raises StaleError when the endpoints moved since ``fanout`` was read.
+        """
+        args = Args(
+            id=str(run.id),
+            acct=run.account,
+            scope=keys.scope_key(run.user_id),
+            agent=str(run.agent_id),
+            mode=run.mode,
+            hitl="1" if run.human_in_the_loop else "0",
+            subs_v=run.fanout.version,
+            eps=list(run.fanout.endpoints),
+            shard=self.shards.of(run.id),
+            shards=self.shards.count,
+        )
+        control = args.control
+        if run.user_id is not None:
+            control["user"] = args.blob(run.user_id)
+        control["config"] = args.blob(dumps(run.config))
+        control["message"] = args.blob(encode(run.message))
+        control["event"] = event_args(args, run.started)
+        control["frames"] = [args.blob(frame) for frame in run.frames]
+        reply = await self._scripts.run("create_run", self.shards.prefix(run.id), args)
+        if reply[0] == b"stale":
+            raise StaleError("endpoints moved", details={"what": reply[1].decode()})
+        return reply[0] == b"ok" and bool(reply[1])
+
+    async def load(self, account: str, run_id: int) -> RunRecord:
+        """The run, or MissingError; another account's run is missing."""
+        raw = await self._connection.call("HGETALL", f"{self.shards.prefix(run_id)}run:{run_id}")
+        if not raw or (fields := pairs(raw))["acct"] != account:
+            raise MissingError(f"no run {run_id}")
+        return run_record(run_id, fields)
+
+    async def load_with_gates(self, account: str, run_id: int) -> tuple[RunRecord, list[Gate]]:
+        """The run and all its gates, oldest first."""
+        run = await self.load(account, run_id)
+        return run, await self.gates(run_id)
+
+    async def calls(self, run_id: int) -> list[Call]:
+        """The calls of the run's current step."""
+        raw = await self._connection.call("HGETALL", f"{self.shards.prefix(run_id)}calls:{run_id}")
+        return call_records(pairs(raw))
+
+    async def gates(self, run_id: int) -> list[Gate]:
+        """All gates of the run, oldest first."""
+        prefix = self.shards.prefix(run_id)
+        ids = await self._connection.call("LRANGE", f"{prefix}gates:{run_id}", 0, -1)
+        return await self.gates_by_id(run_id, [item.decode() for item in ids])
+
+    async def gates_by_id(self, run_id: int, ids: Sequence[str]) -> list[Gate]:
+        """Those of the named gates that belong to the run."""
+        if not ids:
+            return []
+        prefix = self.shards.prefix(run_id)
+        rows = await self._connection.calls(*(("HGETALL", f"{prefix}gate:{item}") for item in ids))
+        found = [(item, pairs(row)) for item, row in zip(ids, rows, strict=True) if row]
+        return [gate_record(item, raw) for item, raw in found if raw["run"] == str(run_id)]
+
+    async def history(self, run_id: int, start: int = 0, stop: int = -1) -> list[Message]:
+        """The run's messages from position ``start`` to ``stop``, both included; -1 is the last."""
+        prefix = self.shards.prefix(run_id)
+        rows = await self._connection.call("LRANGE", f"{prefix}msg:{run_id}", start, stop)
+        return [decode(row) for row in rows]
+
+    async def history_length(self, run_id: int) -> int:
+        """How many messages the run has."""
+        prefix = self.shards.prefix(run_id)
+        return int(await self._connection.call("LLEN", f"{prefix}msg:{run_id}"))
+
+    async def count(self, run_id: int, name: str) -> int:
+        """A counter that lives with the run; returns the new value."""
+        key = f"{self.shards.prefix(run_id)}counters:{run_id}"
+        return int(await self._connection.call("HINCRBY", key, name, 1))
+
+    async def append_frame(self, run_id: int, frame: bytes) -> None:
+        """Adds a frame to the run's event stream; streams are a view, never the truth."""
+        key = f"{self.shards.prefix(run_id)}st:{run_id}"
+        await self._connection.call("XADD", key, "MAXLEN", "~", 5000, "*", "f", frame)
+
+    async def open_gates(self, account: str, limit: int) -> list[Gate]:
+        """Open gates of the account across runs, oldest first, at most ``limit`` a shard."""
+        prefixes = self.shards.prefixes()
+        rows = await self._connection.calls(
+            *(("ZRANGE", f"{prefix}open:{account}", 0, limit - 1) for prefix in prefixes)
+        )
+        places = [
+            (f"{prefix}gate:", item.decode().partition(":")[2])
+            for prefix, items in zip(prefixes, rows, strict=True)
+            for item in items
+        ]
+        hashes = await self._connection.calls(
+            *(("HGETALL", prefix + gate_id) for prefix, gate_id in places)
+        )
+        found = [
+            gate_record(gate_id, pairs(raw))
+            for (_, gate_id), raw in zip(places, hashes, strict=True)
+            if raw
+        ]
+        # A gate may have been settled between the two reads.
+        still_open = (gate for gate in found if gate.state is GateState.PENDING)
+        return sorted(still_open, key=lambda gate: (gate.created_ms, gate.id))[:limit]
+
+    async def load_all(self, account: str, ids: Sequence[int]) -> dict[int, RunRecord]:
+        """Those of the named runs that the account has."""
+        rows = await self._connection.calls(
+            *(("HGETALL", f"{self.shards.prefix(item)}run:{item}") for item in ids)
+        )
+        found = ((item, pairs(row)) for item, row in zip(ids, rows, strict=True) if row)
+        return {item: run_record(item, raw) for item, raw in found if raw["acct"] == account}
+
+    async def page(
+        self,
+        account: str,
+        *,
+        user_id: str | None,
+        every_user: bool,
+        limit: int,
+        before: int | None,
+        status: str | None = None,
+        agent_id: int | None = None,
+    ) -> Page:
+        """Runs newest first, older than ``before``; ``more`` is exact for the filters."""
+        scope = "" if every_user else f":{keys.scope_key(user_id)}"
+        found: list[RunRecord] = []
+        cursor = before
+        while len(found) <= limit:
+            ids = await self._ids(f"runs:{account}{scope}", cursor)
+            if not ids:
+                break
+            cursor = ids[-1]
+            rows = await self._connection.calls(
+                *(("HGETALL", f"{self.shards.prefix(item)}run:{item}") for item in ids)
+            )
+            for run_id, row in zip(ids, rows, strict=True):
+                record = run_record(run_id, pairs(row))
+                if status is not None and record.status != status:
+                    continue
+                if agent_id is None or record.agent_id == agent_id:
+                    found.append(record)
+            if len(ids) < _CHUNK:
+                break
+        return Page(runs=found[:limit], more=len(found) > limit)
+
+    async def _ids(self, name: str, before: int | None) -> list[int]:
+        top = "+inf" if before is None else f"({before}"
+        commands = [
+            ("ZREVRANGEBYSCORE", f"{prefix}{name}", top, "-inf", "LIMIT", 0, _CHUNK)
+            for prefix in self.shards.prefixes()
+        ]
+        rows = await self._connection.calls(*commands)
+        return sorted((int(item) for row in rows for item in row), reverse=True)[:_CHUNK]

@@ -1,0 +1,79 @@
+"""Loads the Lua scripts and runs them by digest; one script is one atomic move."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+from typing import Any
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from signoff.store.connection import Connection
+
+Blob = str | bytes
+
+
+class Args:
+    """Arguments of one script: control values as JSON, strangers' text as positional blobs."""
+
+    __slots__ = ("blobs", "control")
+
+    def __init__(self, **control: Any) -> None:
+        self.control = control
+        self.blobs: list[Blob] = []
+
+    def blob(self, value: Blob | None) -> int | None:
+        """Adds a blob; the returned position goes into the control values."""
+        if value is None:
+            return None
+        self.blobs.append(value)
+        return len(self.blobs) + 1
+
+
+class Scripts:
+    """The scripts of ``signoff/store/lua``, by name."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sources = _sources()
+        self._digests = {
+            name: hashlib.sha1(source, usedforsecurity=False).hexdigest()
+            for name, source in self._sources.items()
+        }
+
+    async def load(self) -> None:
+        """Puts every script into the server's cache; safe to repeat."""
+        await self._connection.calls(*(("SCRIPT", "LOAD", src) for src in self._sources.values()))
+
+    async def run(self, name: str, prefix: str, args: Args) -> Any:
+        """The reply of script ``name``; a server that lost its cache gets the source again."""
+        control = json.dumps(args.control, separators=(",", ":"))
+        try:
+            return await self._connection.call(
+                "EVALSHA", self._digests[name], 1, prefix, control, *args.blobs
+            )
+        except NoScriptError:
+            pass
+        except ResponseError as error:
+            if not str(error).startswith("NOSCRIPT"):
+                raise
+        return await self._connection.call(
+            "EVAL", self._sources[name], 1, prefix, control, *args.blobs
+        )
+
+
+def _sources() -> dict[str, bytes]:
+    folder = resources.files("signoff.store") / "lua"
+    shared = (folder / "lib.lua").read_bytes()
+    return {
+        item.name.removesuffix(".lua"): shared + b"\n" + item.read_bytes()
+        for item in folder.iterdir()
+        if item.name.endswith(".lua") and item.name != "lib.lua"
+    }
+
+
+def pairs(flat: list[bytes]) -> dict[str, str]:
+    """A flat reply of names and values as text; values must be UTF-8."""
+    items = iter(flat)
+    return {name.decode(): value.decode() for name, value in zip(items, items, strict=True)}

@@ -1,0 +1,1 @@
+"""The bodies that cross the process border: what is accepted, and what is answered."""

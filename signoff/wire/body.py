@@ -1,0 +1,26 @@
+"""What all request bodies share: strict types, and how unknown fields are met."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+#: The end user that a thing belongs to; free text of the account's own.
+UserId = Annotated[str, Field(min_length=1, max_length=255)]
+ModeName = Literal["autonomous", "approval", "plan"]
+
+
+class Body(BaseModel):
+    """A body read without coercion; fields it does not know are ignored.
+
+    Clients of the reference platform send more than this service has a use for.
+    """
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class ClosedBody(BaseModel):
+    """A body read without coercion in which an unknown field is an error."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)

@@ -1,0 +1,109 @@
+"""Bodies of runs and their messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from signoff.wire.body import Body, ModeName, UserId
+
+MAX_TURNS = 2000
+
+
+class CreateRun(Body):
+    """POST /runs/."""
+
+    message: Annotated[str, Field(min_length=1)]
+    stream: bool | None = None
+    teammate_id: int | None = None
+    agent_id: int | None = None
+    name: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    instructions: str | None = None
+    user_id: UserId | None = None
+    metadata: dict[str, Any] | None = None
+    tools: list[str] | None = None
+    memory: bool | None = None
+    history: bool | None = None
+    task_setup_tools: bool | None = None
+    feedback: bool | None = None
+    human_in_the_loop: bool | None = None
+    permission_mode: ModeName | None = None
+    model: str | None = None
+    effort: str | None = None
+    email_inbox: bool | None = None
+    email_notifications: bool | None = None
+    output_schema: dict[str, Any] | None = None
+    max_turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] | None = None
+    skill: str | None = None
+
+
+class SwitchMode(Body):
+    """PATCH /runs/{id}/permission-mode."""
+
+    permission_mode: ModeName
+
+
+class UsageBody(TypedDict):
+    """Tokens of a run so far."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_creation_tokens: int
+    total_tokens: int
+    cost_usd: str
+
+
+class RunBody(TypedDict):
+    """One run; ``id`` comes first, so that a body cut short still names the run."""
+
+    id: int
+    teammate_id: int
+    agent_id: int
+    task_id: int
+    status: str
+    output: str | None
+    error: str | None
+    error_code: str | None
+    user_id: str | None
+    metadata: dict[str, Any] | None
+    permission_mode: str
+    human_in_the_loop: bool
+    plan_approved: bool
+    model: str | None
+    tools: list[str] | None
+    max_turns: int | None
+    turn: int
+    open_requests: int
+    usage: UsageBody
+    created_at: str
+    updated_at: str
+    started_at: str
+    turn_started_at: str | None
+    last_activity_at: str
+    last_viewed_at: str | None
+    billing_surface: Literal["platform"]
+    channel: Literal["api"]
+    email_address: str | None
+    retryable: bool
+    delivery: str | None
+    queued_message_id: int | None
+    pending_queued_message_ids: list[int]
+    cancelled_queued_message_ids: list[int]
+    needs_reply: bool
+    archived: bool
+
+
+class MessageBody(TypedDict):
+    """One message of a run's history; ``sequence`` counts from 1."""
+
+    id: int
+    run_id: int
+    sequence: int
+    role: str
+    content: str
+    content_blocks: list[dict[str, Any]]
+    event_metadata: dict[str, Any]
+    created_at: str

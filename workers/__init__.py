@@ -1,0 +1,1 @@
+"""The workers: Celery wakes them, the store tells them what to do."""

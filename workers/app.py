@@ -1,0 +1,96 @@
+"""Composition root of the worker: settings, tools, model, engine, and the one Celery task."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
+
+from signoff.broker.hints import Hints
+from signoff.broker.options import make_celery
+from signoff.settings import Settings
+from signoff.store.facade import open_store
+from signoff.tool import limit_threads
+from signoff.toolbox import Toolbox
+from webhooks.publish import Publisher
+from workers.engine import Engine
+from workers.history import Histories
+from workers.judging import Judging
+from workers.model.routed import RoutedModel
+from workers.model.scripted import ScriptedModel
+from workers.runtime import Runtime
+from workers.tasks import register
+
+
+def new_id() -> str:
+    """An unguessable id of 128 bits, URL safe."""
+    return secrets.token_urlsafe(16)
+
+
+def now_ms() -> int:
+    """The wall clock in Unix milliseconds."""
+    return int(time.time() * 1000)
+
+
+def make_runtime(settings: Settings, app: Celery) -> Runtime:
+    """The process's runtime; tools load now, everything with a loop later."""
+    toolbox = Toolbox.load(settings.tools, Path.cwd())
+    limit_threads(settings.worker_slots)
+
+    def build() -> Engine:
+        store = open_store(
+            settings.redis_url,
+            secret_keys=settings.require_secret_keys(),
+            shards=settings.shards,
+            lease_s=settings.lease_s,
+        )
+        scripted = None
+        if settings.scripted_model:
+            scripted = ScriptedModel(default_delay_ms=settings.scripted_delay_ms)
+        return Engine(
+            store=store,
+            publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
+            judging=Judging(toolbox, lambda: f"req_{new_id()}"),
+            model=RoutedModel(
+                scripted=scripted,
+                anthropic_api_key=settings.anthropic_api_key,
+                openai_api_key=settings.openai_api_key,
+                openai_base_url=settings.openai_base_url,
+            ),
+            histories=Histories(store.runs),
+            now_ms=now_ms,
+            new_id=new_id,
+            lease_s=settings.lease_s,
+            hint=Hints(app).send,
+        )
+
+    return Runtime(build, redis_url=settings.redis_url, slots=settings.worker_slots)
+
+
+def make_app(settings: Settings) -> Celery:
+    """The Celery application that ``signoff worker`` runs."""
+    app = make_celery(settings.broker_url)
+    runtime = make_runtime(settings, app)
+    register(app, runtime)
+
+    def ready(**_: Any) -> None:
+        runtime.start()
+
+    def shutting_down(**_: Any) -> None:
+        runtime.stop_taking()
+
+    def shutdown(**_: Any) -> None:
+        runtime.stop()
+
+    worker_ready.connect(ready, weak=False)
+    worker_shutting_down.connect(shutting_down, weak=False)
+    worker_shutdown.connect(shutdown, weak=False)
+    return app
+
+
+app = make_app(Settings.load(os.environ))

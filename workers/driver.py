@@ -1,0 +1,374 @@
+"""Drives one held run: calls, then the model, until it parks, ends, or the lease is gone.
+
+Everything durable goes through the store's scripts under the fence; what this object keeps in
+memory is a copy that may be dropped at any point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from signoff.domain import event as events
+from signoff.domain.call import Call, CallState, next_moves
+from signoff.domain.error import LeaseLostError, StaleError
+from signoff.domain.gate import GateKind, listed_call
+from signoff.domain.message import Message, Text, ToolResult
+from signoff.store.records import RunRecord
+from signoff.store.steps import Ending, Held, NewGate, StepCommit
+from workers.asking import ask_model, request_of
+from workers.engine import Engine
+from workers.execution import Execution
+from workers.frames import frame
+from workers.judging import JudgedStep, unique_ids
+from workers.model.port import ModelError, ModelReply
+
+logger = logging.getLogger(__name__)
+MAX_TAKEOVERS = 5
+
+
+class Driver:
+    """One held run; ``nudge`` is set when somebody changed the run while it is held."""
+
+    def __init__(self, engine: Engine, held: Held) -> None:
+        self._engine = engine
+        self.run = held.run
+        self.calls = held.calls
+        self.nudge = asyncio.Event()
+
+    async def drive(self) -> None:
+        """Goes on until there is nothing to do here; raises LeaseLostError when it is lost."""
+        if self.run.takeovers >= MAX_TAKEOVERS:
+            await self._fail("step_crashed", "the step was taken over too often without progress")
+            return
+        while True:
+            if self.run.phase == "calls" and not await self._work():
+                return
+            if self._engine.stopping.is_set():
+                await self._release(force=True)
+                return
+            if await self._ask():
+                return
+
+    async def refresh(self) -> None:
+        """Reads the run and its calls again; raises LeaseLostError when the fence moved."""
+        runs, insist = self._engine.store.runs, self._engine.insist
+        run, calls = await asyncio.gather(
+            insist(runs.load, self.run.account, self.run.id), insist(runs.calls, self.run.id)
+        )
+        if run.fence != self.run.fence or run.status.terminal:
+            raise LeaseLostError(f"run {run.id} moved on")
+        if int(run.rev) < int(self.run.rev):
+            return  # a slower read than one that came before it
+        # A result is final: a read that began before it must not take it back.
+        self.calls = [
+            known if known.state is CallState.DONE else call
+            for known, call in zip(self.calls, calls, strict=True)
+        ]
+        self.run = run
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    async def _work(self) -> bool:
+        """Runs what may run; True when every call has its result, False without the lease."""
+        running: dict[int, asyncio.Task[Call]] = {}
+        try:
+            while True:
+                moves = next_moves(self.calls, running=frozenset(running))
+                if moves.finished:
+                    return True
+                if moves.unknown:
+                    await self._unknown(moves.unknown)
+                    continue
+                if not self._engine.stopping.is_set():
+                    for call in moves.start:
+                        execution = Execution(self._engine, self, call)
+                        running[call.n] = asyncio.create_task(execution.finish())
+                if not running:
+                    if await self._release(force=self._engine.stopping.is_set()):
+                        return False
+                    continue
+                await self._wait(running)
+        finally:
+            for task in running.values():
+                task.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+
+    async def _wait(self, running: dict[int, asyncio.Task[Call]]) -> None:
+        nudged = asyncio.create_task(self.nudge.wait())
+        try:
+            await asyncio.wait({*running.values(), nudged}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            nudged.cancel()
+        for n, task in list(running.items()):
+            if task.done():
+                del running[n]
+                self.calls[n] = task.result()
+        if self.nudge.is_set():
+            self.nudge.clear()
+            await self.refresh()
+
+    async def _unknown(self, calls: Sequence[Call]) -> None:
+        """Started calls that nobody may repeat: a person decides, or the model is told."""
+        if self.run.human_in_the_loop:
+            await self.ask_again(calls, GateKind.OUTCOME_UNKNOWN)
+            return
+        for call in calls:
+            self.calls[call.n] = await Execution(self._engine, self, call).unknown()
+
+    async def ask_again(self, calls: Sequence[Call], kind: GateKind) -> None:
+        """Opens gates for calls of this step, as a new pause with its own event."""
+        engine = self._engine
+        ids = [engine.new_id() for _ in calls]
+        while True:
+            gates = [
+                NewGate(
+                    id=f"req_{gate_id}",
+                    kind=kind,
+                    n=call.n,
+                    suggested_rules=engine.judging.suggestions(call.tool)
+                    if kind is GateKind.TOOL_APPROVAL
+                    else (),
+                )
+                for gate_id, call in zip(ids, calls, strict=True)
+            ]
+            rows = [self._shown(gate, call) for gate, call in zip(gates, calls, strict=True)]
+            event = engine.publisher.awaiting_input(self.run, rows)
+            fanout = await engine.insist(
+                engine.publisher.fanout, self.run, events.RUN_AWAITING_INPUT
+            )
+            try:
+                await engine.insist(
+                    engine.store.steps.ask_again, self.run, gates, pause=event, fanout=fanout
+                )
+            except StaleError as error:
+                await self.moved()
+                if error.details.get("what") == "calls":
+                    return  # one of them moved on meanwhile; the caller looks again
+                continue
+            break
+        await self.refresh()
+
+    def _shown(self, gate: NewGate, call: Call) -> dict[str, Any]:
+        tool, tool_input = listed_call(gate.kind, call.tool, json.loads(call.input_json))
+        return self._engine.publisher.request_payload(
+            request_id=gate.id,
+            kind=gate.kind,
+            tool=tool,
+            tool_input=tool_input,
+            digest=call.digest,
+            suggested_rules=gate.suggested_rules,
+        )
+
+    async def moved(self) -> None:
+        """A version moved: forget what is cached of the account and read the run again."""
+        self._engine.store.catalog.forget(self.run.account)
+        await self.refresh()
+
+    async def _release(self, *, force: bool = False) -> bool:
+        """Gives the lease back; False when work has become due (the copy is fresh then)."""
+        engine = self._engine
+        held, hint = await engine.insist(engine.store.steps.release, self.run, force=force)
+        if held is None:
+            if hint:
+                engine.hint(engine.store.shards.of(self.run.id), self.run.id)
+            return True
+        self.run, self.calls = held.run, held.calls
+        return False
+
+    # -- model ---------------------------------------------------------------------------------
+
+    async def _ask(self) -> bool:
+        """One model call and its commit; True when the lease ended with it."""
+        engine = self._engine
+        if self.run.turn_steps >= int(self.run.config.get("max_turns", 2000)):
+            await self._fail("max_turns_exceeded", "the turn reached its limit of model calls")
+            return True
+        before = await engine.insist(engine.histories.load, self.run.id)
+        results = self._results()
+        try:
+            reply, frames = await ask_model(
+                engine, self.run, request_of(engine, self.run, [*before, *results])
+            )
+        except ModelError as error:
+            await self._fail(f"model_{error.kind}", error.message)
+            return True
+        reply = ModelReply(
+            text=reply.text,
+            tool_calls=unique_ids(reply.tool_calls, self.run.step + 1),
+            usage=reply.usage,
+        )
+        answer = Message(
+            role="assistant",
+            blocks=(*([Text(reply.text)] if reply.text else []), *reply.tool_calls),
+            turn=self.run.turn,
+            step=self.run.step + 1,
+            at_ms=engine.now_ms(),
+        )
+        added = [*results, answer]
+        released = await self._commit(reply, added, frames)
+        engine.histories.add(self.run.id, added)
+        return released
+
+    async def _commit(
+        self, reply: ModelReply, added: Sequence[Message], frames: Sequence[bytes]
+    ) -> bool:
+        engine = self._engine
+        commit_id = engine.new_id()
+        while True:
+            ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
+            judged = engine.judging.step(self.run, reply.tool_calls, ruleset.rules)
+            commit = await self._step_commit(
+                commit_id, reply, judged, added, frames, rules_v=ruleset.version
+            )
+            try:
+                released, wake = await engine.insist(engine.store.steps.commit, self.run, commit)
+            except StaleError:
+                await self.moved()
+                continue
+            if not released:
+                self._advance(judged, wake)
+            return released
+
+    async def _step_commit(
+        self,
+        commit_id: str,
+        reply: ModelReply,
+        judged: JudgedStep,
+        added: Sequence[Message],
+        frames: Sequence[bytes],
+        *,
+        rules_v: str,
+    ) -> StepCommit:
+        engine, run = self._engine, self.run
+        usage = {
+            "input_tokens": reply.usage.input_tokens,
+            "output_tokens": reply.usage.output_tokens,
+            "cache_read_tokens": reply.usage.cache_read_tokens,
+            "cache_creation_tokens": reply.usage.cache_creation_tokens,
+        }
+        pause = fanout = ending = None
+        if judged.gates:
+            rows = [
+                engine.publisher.request_payload(
+                    request_id=opened.gate.id,
+                    kind=opened.gate.kind,
+                    tool=opened.tool,
+                    tool_input=opened.tool_input,
+                    digest=opened.digest,
+                    suggested_rules=opened.gate.suggested_rules,
+                )
+                for opened in judged.gates
+            ]
+            pause = engine.publisher.awaiting_input(run, rows)
+            fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
+        if not judged.calls:
+            total = {name: run.usage[name] + n for name, n in usage.items()}
+            ending = Ending(
+                status="completed",
+                event=engine.publisher.ended(run, "completed", output=reply.text, usage=total),
+                fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_COMPLETED),
+                output=reply.text,
+            )
+        return StepCommit(
+            commit_id=commit_id,
+            messages=added,
+            usage=usage,
+            rules_v=rules_v,
+            calls=judged.calls,
+            gates=[opened.gate for opened in judged.gates],
+            pause=pause,
+            fanout=fanout,
+            ending=ending,
+            frames=[*frames, *_step_frames(judged, ending)],
+        )
+
+    def _advance(self, judged: JudgedStep, wake: str) -> None:
+        """The copy after a commit: what the script has just written."""
+        opened = 1 if judged.gates else 0
+        self.run = replace(
+            self.run,
+            phase="calls",
+            step=self.run.step + 1,
+            turn_steps=self.run.turn_steps + 1,
+            pause_n=self.run.pause_n + opened,
+            open=len(judged.gates),
+            takeovers=0,
+            wake=wake,
+        )
+        self.calls = [
+            Call(
+                n=n,
+                id=call.id,
+                tool=call.tool,
+                input_json=call.input_json,
+                digest=call.digest,
+                state=call.state,
+                effect=call.effect,
+                grant=call.grant,
+                run_digest=call.digest,
+                result=call.result,
+            )
+            for n, call in enumerate(judged.calls)
+        ]
+
+    def _results(self) -> list[Message]:
+        """The tool message of the step that is done, in the order the model asked."""
+        if self.run.phase != "calls":
+            return []
+        return [results_message(self.run, self.calls, at_ms=self._engine.now_ms())]
+
+    async def _fail(self, code: str, text: str) -> None:
+        engine = self._engine
+        while True:
+            fanout = await engine.insist(engine.publisher.fanout, self.run, events.RUN_FAILED)
+            ending = Ending(
+                status="failed",
+                event=engine.publisher.ended(self.run, "failed", error=text, error_code=code),
+                fanout=fanout,
+                error=text,
+                error_code=code,
+            )
+            try:
+                await engine.insist(
+                    engine.store.steps.fail,
+                    self.run,
+                    ending,
+                    [frame("error", error=text, error_code=code)],
+                )
+            except StaleError:
+                await self.moved()
+                continue
+            logger.info("run_failed run=%d code=%s", self.run.id, code)
+            return
+
+
+def results_message(run: RunRecord, calls: Sequence[Call], *, at_ms: int) -> Message:
+    """The results of one step as the message the model sees next; every call must have one."""
+    blocks = tuple(
+        ToolResult(call.id, call.tool, call.result["state"], call.result["content"])
+        for call in calls
+        if call.state is CallState.DONE and call.result is not None
+    )
+    return Message(role="tool", blocks=blocks, turn=run.turn, step=run.step, at_ms=at_ms)
+
+
+def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
+    frames: list[bytes] = []
+    for call in judged.calls:
+        frames.append(frame("tool-call-start", toolCallId=call.id, toolName=call.tool))
+        frames.append(frame("tool-call-delta", toolCallId=call.id, delta=call.input_json))
+        frames.append(frame("tool-call-end", toolCallId=call.id))
+    for opened in judged.gates:
+        call_id = judged.calls[opened.gate.n].id
+        ids = {"request_id": opened.gate.id, "tool_use_id": call_id}
+        shown = {"tool_name": opened.tool, "tool_input": opened.tool_input}
+        frames.append(frame("permission_request", **ids, **shown))
+        frames.append(frame("awaiting_approval", **ids))
+    if ending is not None:
+        frames.append(frame("done", stop_reason="end_turn"))
+    return frames

@@ -1,0 +1,107 @@
+"""One call from its grant to its result: checked once more, started, run, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from signoff.domain.call import Call, CallState
+from signoff.domain.error import StaleError
+from signoff.domain.gate import GateKind
+from signoff.domain.rule import Judgement, Verdict
+from signoff.store.records import RunRecord
+from workers.engine import Engine
+from workers.executor import UNKNOWN_OUTCOME, execute
+from workers.frames import frame
+from workers.judging import refusal
+
+
+class Holder(Protocol):
+    """The driver of the run, as far as one of its calls needs it."""
+
+    run: RunRecord
+    calls: list[Call]
+
+    async def moved(self) -> None:
+        """Reads the run again after a version moved."""
+
+    async def ask_again(self, calls: Sequence[Call], kind: GateKind) -> None:
+        """Opens gates for calls that may not run as they stand."""
+
+
+class Execution:
+    """The way of one call; the driver's copy of the run is read, never changed, but by refresh."""
+
+    def __init__(self, engine: Engine, driver: Holder, call: Call) -> None:
+        self._engine = engine
+        self._driver = driver
+        self._call = call
+
+    async def finish(self) -> Call:
+        """The call with its result, or asked again when its grant is gone."""
+        while True:
+            judgement, version = await self._judge()
+            if judgement.verdict is Verdict.ASK:
+                return await self._ask()
+            if judgement.verdict is not Verdict.ALLOW:
+                state, content = refusal(judgement)
+                return await self._settle({"state": state, "content": content})
+            attempt = self._call.attempt + 1
+            try:
+                await self._engine.insist(
+                    self._engine.store.steps.start_call,
+                    self._driver.run,
+                    self._call,
+                    rules_v=version,
+                    attempt=attempt,
+                )
+            except StaleError:
+                await self._driver.moved()
+                self._call = self._driver.calls[self._call.n]
+                if self._call.state not in (CallState.ALLOWED, CallState.STARTED):
+                    return self._call
+                continue
+            self._call = replace(self._call, state=CallState.STARTED, attempt=attempt)
+            return await self._run()
+
+    async def unknown(self) -> Call:
+        """The call settled as unknown, for runs in which nobody can be asked."""
+        return await self._settle({"state": "error", "content": UNKNOWN_OUTCOME})
+
+    async def _run(self) -> Call:
+        run = self._driver.run
+        result = await execute(
+            self._engine.judging.tool(run, self._call.tool),
+            self._call,
+            run_id=run.id,
+            step=run.step,
+            attempt=self._call.attempt,
+        )
+        return await self._settle(result)
+
+    async def _judge(self) -> tuple[Judgement, str]:
+        run = self._driver.run
+        ruleset = await self._engine.insist(self._engine.store.catalog.rules, run.account, run.id)
+        return self._engine.judging.again(run, self._call, ruleset.rules), ruleset.version
+
+    async def _ask(self) -> Call:
+        if self._call.state is CallState.STARTED:
+            # A repeatable call that was cut off and may not be repeated unasked any more.
+            return await self._settle({"state": "error", "content": UNKNOWN_OUTCOME})
+        await self._driver.ask_again([self._call], GateKind.TOOL_APPROVAL)
+        return self._driver.calls[self._call.n]
+
+    async def _settle(self, result: dict[str, str]) -> Call:
+        call = self._call
+        attempt = call.attempt if call.state is CallState.STARTED else 0
+        shown = frame("tool-result-end", toolCallId=call.id, result=result["content"])
+        await self._engine.insist(
+            self._engine.store.steps.finish_call,
+            self._driver.run,
+            call,
+            attempt=attempt,
+            result=result,
+            frames=[shown],
+        )
+        return replace(call, state=CallState.DONE, result=dict(result))

@@ -1,0 +1,11 @@
+"""Frames of a run's event stream: a view for watchers, written beside the durable facts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def frame(kind: str, **fields: Any) -> bytes:
+    """One frame as ASCII JSON, so that no byte of it can end a line of an event stream."""
+    return json.dumps({"type": kind, **fields}, separators=(",", ":")).encode()

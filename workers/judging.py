@@ -1,0 +1,241 @@
+"""Turns the calls a model asked for into calls and gates to store: checked, judged, digested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from signoff.canonical import canonical, digest
+from signoff.domain.call import Call, CallState, Effect
+from signoff.domain.error import InvalidToolInputError, NotCanonicalError, SignoffError
+from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, GateKind, listed_call
+from signoff.domain.message import ToolUse
+from signoff.domain.mode import Mode
+from signoff.domain.question import check_plan, check_questions
+from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge, suggested_rules
+from signoff.store.records import RunRecord
+from signoff.store.steps import NewCall, NewGate
+from signoff.tool import Tool
+
+#: More calls than this in one step get an error result: nobody can review them.
+MAX_CALLS = 64
+PLAN_NEEDED = (
+    "A plan is needed first: the run is in plan mode. Present it with ExitPlanMode; this call was "
+    "not executed."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedGate:
+    """A gate with what people are shown of it."""
+
+    gate: NewGate
+    tool: str
+    tool_input: Mapping[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedStep:
+    """The calls of one step and the gates that they open together."""
+
+    calls: list[NewCall] = field(default_factory=list)
+    gates: list[OpenedGate] = field(default_factory=list)
+
+
+class Judging:
+    """Judges calls by a run's standing, an account's rules and the tools of this deployment."""
+
+    def __init__(self, toolbox: Mapping[str, Tool], new_gate_id: Callable[[], str]) -> None:
+        self._toolbox = toolbox
+        self._new_gate_id = new_gate_id
+
+    def offered(self, run: RunRecord) -> list[Tool]:
+        """The tools the run may use: its list, or every loaded one."""
+        names = run.config.get("tools")
+        if names is None:
+            return list(self._toolbox.values())
+        return [self._toolbox[name] for name in names if name in self._toolbox]
+
+    def tool(self, run: RunRecord, name: str) -> Tool | None:
+        """The tool, if the run may use it."""
+        names = run.config.get("tools")
+        if names is not None and name not in names:
+            return None
+        return self._toolbox.get(name)
+
+    def step(self, run: RunRecord, uses: Sequence[ToolUse], rules: Sequence[Rule]) -> JudgedStep:
+        """What becomes of each call; the order is the model's."""
+        judged = JudgedStep()
+        for n, use in enumerate(uses):
+            if n >= MAX_CALLS:
+                text = f"At most {MAX_CALLS} tool calls are taken in one step."
+                judged.calls.append(_refused(use, "{}", "", "error", text))
+                continue
+            self._one(judged, n, run, use, rules)
+        return judged
+
+    def again(self, run: RunRecord, call: Call, rules: Sequence[Rule]) -> Judgement:
+        """The verdict on a call right before it starts.
+
+        A person's approval stands unless a deny rule covers the call by now.
+        """
+        if call.grant.startswith("gate:"):
+            deny = denied_by(call.tool, user_id=run.user_id, rules=rules)
+            if deny is None:
+                return Judgement(verdict=Verdict.ALLOW, grant=call.grant, why="approved")
+            return Judgement(
+                verdict=Verdict.DENY, grant=f"rule:{deny.id}", why=f"deny rule {deny.id}"
+            )
+        read_only = call.effect is Effect.READ
+        return judge(call.tool, read_only=read_only, standing=run.standing, rules=rules)
+
+    def suggestions(self, tool: str) -> list[dict[str, str]]:
+        """The rules that may be accepted with an approval of ``tool``."""
+        found = self._toolbox.get(tool)
+        return suggested_rules(tool, patterned=found is None or found.patterns is not None)
+
+    def _one(
+        self, judged: JudgedStep, n: int, run: RunRecord, use: ToolUse, rules: Sequence[Rule]
+    ) -> None:
+        try:
+            text = canonical(use.input).decode()
+        except NotCanonicalError as error:
+            content = f"The input cannot be processed: {error.message}"
+            judged.calls.append(_refused(use, "{}", "", "error", content))
+            return
+        try:
+            kind = self._kind(run, use)
+        except SignoffError as error:
+            judged.calls.append(_refused(use, text, "", "error", error.message))
+            return
+        listed = (use.name, use.input) if kind is None else listed_call(kind, use.name, use.input)
+        asked = _Asked(n=n, use=use, text=text, listed=listed, digest=digest(*listed))
+        if kind is None:
+            self._judged_tool(judged, asked, run, rules)
+            return
+        deny = None
+        if kind is GateKind.EXTERNAL:
+            deny = denied_by(use.name, user_id=run.user_id, rules=rules)
+        if deny is not None:
+            content = _rule_text(deny.id)
+            judged.calls.append(_refused(use, text, asked.digest, "denied", content))
+        else:
+            self._open(judged, asked, kind, Effect.ONCE)
+
+    def _kind(self, run: RunRecord, use: ToolUse) -> GateKind | None:
+        """The gate a call opens by its nature; None for tools that are judged."""
+        if use.name == ASK_TOOL:
+            if not run.human_in_the_loop:
+                raise _error("AskUserQuestion is not available: nobody answers in this run.")
+            check_questions(use.input)
+            return GateKind.QUESTION
+        if use.name == PLAN_TOOL:
+            if run.mode is not Mode.PLAN or run.plan_approved:
+                raise _error("ExitPlanMode is not available: no plan is awaited.")
+            check_plan(use.input)
+            return GateKind.PLAN
+        tool = self.tool(run, use.name)
+        if tool is None:
+            raise _error(f"There is no tool called {use.name!r}.")
+        try:
+            tool.check(use.input)
+        except InvalidToolInputError as error:
+            raise _error(f"Invalid input: {error.message}") from error
+        return GateKind.EXTERNAL if tool.external else None
+
+    def _judged_tool(
+        self, judged: JudgedStep, asked: _Asked, run: RunRecord, rules: Sequence[Rule]
+    ) -> None:
+        use = asked.use
+        tool = self._toolbox[use.name]
+        effect = effect_of(tool)
+        verdict = judge(use.name, read_only=tool.read_only, standing=run.standing, rules=rules)
+        if verdict.verdict is Verdict.ALLOW:
+            judged.calls.append(
+                asked.call(state=CallState.ALLOWED, effect=effect, grant=verdict.grant)
+            )
+        elif verdict.verdict is Verdict.ASK:
+            self._open(judged, asked, GateKind.TOOL_APPROVAL, effect)
+        else:
+            state, content = refusal(verdict)
+            judged.calls.append(_refused(use, asked.text, asked.digest, state, content))
+
+    def _open(self, judged: JudgedStep, asked: _Asked, kind: GateKind, effect: Effect) -> None:
+        suggested = self.suggestions(asked.use.name) if kind is GateKind.TOOL_APPROVAL else []
+        gate = NewGate(id=self._new_gate_id(), kind=kind, n=asked.n, suggested_rules=suggested)
+        tool, tool_input = asked.listed
+        judged.calls.append(asked.call(state=CallState.ASKED, effect=effect))
+        judged.gates.append(
+            OpenedGate(gate=gate, tool=tool, tool_input=tool_input, digest=asked.digest)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One well-formed call with its canonical text, as people see it, and its digest."""
+
+    n: int
+    use: ToolUse
+    text: str
+    listed: tuple[str, Mapping[str, Any]]
+    digest: str
+
+    def call(self, *, state: CallState, effect: Effect, grant: str = "") -> NewCall:
+        return NewCall(
+            id=self.use.id,
+            tool=self.use.name,
+            input_json=self.text,
+            digest=self.digest,
+            state=state,
+            effect=effect,
+            grant=grant,
+        )
+
+
+def effect_of(tool: Tool) -> Effect:
+    """What running the tool twice would mean, as its declaration says."""
+    if tool.read_only:
+        return Effect.READ
+    return Effect.IDEMPOTENT if tool.idempotent else Effect.ONCE
+
+
+def refusal(judgement: Judgement) -> tuple[str, str]:
+    """The result state and text of a call that a rule or the plan guard refuses."""
+    if judgement.verdict is Verdict.PLAN_FIRST:
+        return "error", PLAN_NEEDED
+    return "denied", f"This tool call is not permitted ({judgement.why}); it was not executed."
+
+
+def unique_ids(uses: Sequence[ToolUse], step: int) -> tuple[ToolUse, ...]:
+    """The calls with ids that are unique within the step; a repeated or empty one is replaced."""
+    seen: set[str] = set()
+    fixed: list[ToolUse] = []
+    for n, use in enumerate(uses):
+        call_id = use.id
+        if not call_id or call_id in seen:
+            call_id = f"call_{step}_{n}_{len(seen)}"
+        seen.add(call_id)
+        fixed.append(use if call_id == use.id else ToolUse(call_id, use.name, use.input))
+    return tuple(fixed)
+
+
+def _rule_text(rule_id: int) -> str:
+    return f"This tool call is not permitted (deny rule {rule_id}); it was not executed."
+
+
+def _error(message: str) -> SignoffError:
+    return SignoffError(message, code="refused_call")
+
+
+def _refused(use: ToolUse, text: str, bound: str, state: str, content: str) -> NewCall:
+    return NewCall(
+        id=use.id,
+        tool=use.name,
+        input_json=text,
+        digest=bound,
+        state=CallState.DONE,
+        effect=Effect.ONCE,
+        result={"state": state, "content": content},
+    )

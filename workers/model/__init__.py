@@ -1,0 +1,1 @@
+"""Language models: the port, the scripted one, and the real providers."""
