@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -64,7 +64,7 @@ def create_app(settings: Settings) -> Starlette:
     settings.require_secret_keys()
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         context = make_context(settings, toolbox)
         app.state.context = context
         opening = asyncio.create_task(_open(context))

@@ -266,7 +266,7 @@ def _pairs(headers: Headers) -> list[tuple[str, str]]:
     try:
         # items() of multi-valued mappings (Starlette, multidict) repeats names: duplicates show.
         source = headers.items() if isinstance(headers, Mapping) else headers
-        pairs = [(_text(name), _text(value)) for name, value in islice(source, _MAX_HEADERS + 1)]
+        pairs = [(_text(pair[0]), _text(pair[1])) for pair in islice(source, _MAX_HEADERS + 1)]
     except Exception:  # noqa: BLE001 - foreign iterables may raise anything; total means total
         raise SignatureError("malformed_headers") from None
     if len(pairs) > _MAX_HEADERS:
@@ -274,7 +274,7 @@ def _pairs(headers: Headers) -> list[tuple[str, str]]:
     return pairs
 
 
-def _text(value: str | bytes) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("latin-1")  # what HTTP header bytes are; every byte decodes
     if isinstance(value, str):

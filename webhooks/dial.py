@@ -17,9 +17,9 @@ from functools import partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from aiohttp import AddrInfoType, TCPConnector
+from aiohttp import TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError, RawResponseMessage
@@ -43,6 +43,12 @@ _LOCALHOST: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 # Appended to by the socket factory in the task that makes the attempt: says whether the attempt
 # used a fresh connection. A list, because racing connects run in copies of the context.
 dialled: ContextVar[list[str]] = ContextVar("dialled")
+
+
+#: What ``getaddrinfo`` gives and aiohttp hands to a socket factory.
+_AddressInfo: TypeAlias = tuple[
+    int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]
+]
 
 
 class DialRefusedError(OSError):
@@ -73,7 +79,7 @@ class Resolver(AbstractResolver):
     def __init__(self, lookup: Lookup, policy: Policy, scheme: Scheme) -> None:
         self._lookup = lookup
         self._policy = policy
-        self._scheme = scheme
+        self._scheme: Scheme = scheme
 
     async def resolve(
         self,
@@ -141,7 +147,7 @@ class _Protocol(ResponseHandler):
             self.set_exception(HttpProcessingError(message="too many 1xx answers"))
 
 
-def _open(policy: Policy, scheme: Scheme, info: AddrInfoType) -> socket.socket:
+def _open(policy: Policy, scheme: Scheme, info: _AddressInfo) -> socket.socket:
     family, kind, protocol, _, peer = info
     try:
         check_address(ip_address(str(peer[0])), policy, scheme=scheme)

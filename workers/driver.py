@@ -154,13 +154,13 @@ class Driver:
         await self.refresh()
 
     def _shown(self, gate: NewGate, call: Call) -> dict[str, Any]:
-        tool, tool_input = listed_call(gate.kind, call.tool, json.loads(call.input_json))
+        tool, tool_input = listed_call(gate.kind, call.tool, json.loads(call.effective_json))
         return self._engine.publisher.request_payload(
             request_id=gate.id,
             kind=gate.kind,
             tool=tool,
             tool_input=tool_input,
-            digest=call.digest,
+            digest=call.run_digest,
             suggested_rules=gate.suggested_rules,
         )
 

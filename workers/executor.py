@@ -11,6 +11,7 @@ from typing import Any
 from signoff.canonical import digest
 from signoff.domain.call import Call
 from signoff.domain.error import SignoffError
+from signoff.strictjson import well_formed
 from signoff.tool import CallContext, Tool, use_call
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def _edited(call: Call, tool_input: Mapping[str, Any], result: dict[str, str]) -
 
 
 def _error(text: str) -> dict[str, str]:
-    return {"state": "error", "content": _cut(text)}
+    return {"state": "error", "content": _cut(well_formed(text))}
 
 
 def _cut(text: str) -> str:

@@ -79,9 +79,11 @@ class Judging:
     def again(self, run: RunRecord, call: Call, rules: Sequence[Rule]) -> Judgement:
         """The verdict on a call right before it starts.
 
-        A person's approval stands unless a deny rule covers the call by now.
+        A settled gate stands unless a deny rule covers the call by now; one that a switch to
+        autonomous settled stands as long as that mode does.
         """
-        if call.grant.startswith("gate:"):
+        by_switch = call.grant.startswith("mode:") and run.mode is Mode.AUTONOMOUS
+        if by_switch or call.grant.startswith("gate:"):
             deny = denied_by(call.tool, user_id=run.user_id, rules=rules)
             if deny is None:
                 return Judgement(verdict=Verdict.ALLOW, grant=call.grant, why="approved")

@@ -167,15 +167,27 @@ def _answer(question: Question, value: Any) -> list[str]:
         raise InvalidFieldError("an answer names one label twice", field="answers")
     # The order of labels carries no meaning, so that the same set is the same answer.
     order = {label: n for n, label in enumerate(question.labels)}
-    return sorted(values, key=lambda item: order.get(item, len(order)))
+    return sorted(values, key=lambda item: (order.get(item, len(order)), item))
 
 
 def _split(question: Question, value: str) -> list[str]:
     if question.multi and value not in question.labels:
-        parts = value.split(", ")
-        if all(part in question.labels for part in parts):
-            return parts
+        return _joined(value, question.labels, len(question.labels)) or [value]
     return [value]
+
+
+def _joined(value: str, labels: tuple[str, ...], most: int) -> list[str]:
+    """The labels that ``value`` joins, each of which may have commas; none if it is no such list.
+
+    ``most`` bounds the search: nobody joins more labels than there are.
+    """
+    if value in labels:
+        return [value]
+    for label in labels if most > 1 else ():
+        rest = value.removeprefix(f"{label}, ")
+        if rest != value and (found := _joined(rest, labels, most - 1)):
+            return [label, *found]
+    return []
 
 
 def _question(item: Any, at: str) -> Question:

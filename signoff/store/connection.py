@@ -52,7 +52,9 @@ class Connection:
         timeout or refuses writes; ResponseError for what the server says of this command.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((command, future))
+        # Encoded here, so that a text without a UTF-8 form fails its caller and not the batch.
+        encoded = tuple(part.encode() if isinstance(part, str) else part for part in command)
+        self._waiting.append((encoded, future))
         self._wake()
         reply = await future
         if isinstance(reply, ResponseError):

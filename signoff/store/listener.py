@@ -37,7 +37,7 @@ class Listener:
                 await connection.send_packed_command(packed, check_health=False)
                 while True:
                     reply = await connection.read_response(disable_decoding=True, timeout=math.inf)
-                    if reply[0] == b"message":
+                    if reply is not None and reply[0] == b"message":
                         heard(reply[1].decode(), reply[2].decode())
             except (RedisError, OSError):
                 await asyncio.sleep(_RETRY_S)

@@ -69,14 +69,14 @@ class Policies:
         """Revokes a rule of that scope, or raises MissingError."""
         text = await self._connection.call("HGET", keys.policies(account), str(rule_id))
         rule = None if text is None else rule_of(rule_id, json.loads(text))
+        if rule is not None and rule.user_id == user_id:
+            args = Args(acct=account, id=str(rule_id))
+            args.control["index"] = args.blob(_index(rule.user_id, rule.tool, rule.effect))
+            await self._scripts.run("drop_policy", keys.GLOBAL, args)
+        # Also for one that is gone: the call before may have died ahead of the version.
+        await self._catalog.bump(account, "rules")
         if rule is None or rule.user_id != user_id:
             raise MissingError(f"no permission {rule_id}")
-        index = _index(rule.user_id, rule.tool, rule.effect)
-        await self._connection.calls(
-            ("HDEL", keys.policies(account), str(rule_id)),
-            ("HDEL", keys.policy_index(account), index),
-        )
-        await self._catalog.bump(account, "rules")
 
 
 def _index(user_id: str | None, tool: str, effect: Verdict) -> str:

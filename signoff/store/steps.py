@@ -169,9 +169,14 @@ class Steps:
     async def ask_again(
         self, run: RunRecord, gates: Sequence[NewGate], *, pause: Event, fanout: Fanout
     ) -> None:
-        """Opens gates for calls that may not run as they stand, as a new pause."""
+        """Opens gates for calls that may not run as they stand, as a new pause.
+
+        Raises StaleError when the mode, the endpoints or the calls moved, or when another pause
+        was opened since ``run`` was read.
+        """
         args = self._args(run)
         args.control.update(mode_v=run.mode_v, subs_v=fanout.version, eps=list(fanout.endpoints))
+        args.control["pause_n"] = str(run.pause_n)
         args.control["gates"] = [_gate_args(args, gate) for gate in gates]
         args.control["pause_event"] = event_args(args, pause)
         await self._run("ask_again", run, args)

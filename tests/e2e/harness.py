@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +60,7 @@ class Received:
 
     @property
     def event(self) -> dict[str, Any]:
-        return json.loads(self.body)
+        return dict(json.loads(self.body))
 
     @property
     def type(self) -> str:
@@ -106,10 +106,17 @@ class Receiver:
 
     def wait(self, match: Callable[[Received], bool], *, within_s: float = 20.0) -> Received:
         """The first received webhook that matches."""
-        return until(
+        found: Received = until(
             lambda: next((item for item in list(self.got) if match(item)), None),
             within_s=within_s,
             what="a webhook",
+        )
+        return found
+
+    def end(self, run_id: int) -> Received:
+        """The run.completed webhook of a run."""
+        return self.wait(
+            lambda r: r.type == "run.completed" and r.event["data"]["run_id"] == run_id
         )
 
     def pause(self, run_id: int, number: int, **options: Any) -> Received:
@@ -253,13 +260,13 @@ class Client:
     def close(self) -> None:
         self.http.close()
 
-    def create(self, script: list[dict[str, Any]], **options: Any) -> int:
+    def create(self, script: Sequence[Mapping[str, Any]], **options: Any) -> int:
         body = {
             "message": "go",
             "stream": False,
             "human_in_the_loop": True,
             "permission_mode": "approval",
-            "metadata": {"script": script},
+            "metadata": {"script": list(script)},
             **options,
         }
         response = self.http.post("/v1/runs/", json=body)

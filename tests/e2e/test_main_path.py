@@ -44,7 +44,7 @@ def test_a_question_is_announced_signed_and_its_signed_answer_resumes(
 ) -> None:
     """The webhook verifies with the published library; the callback's answer reaches the model."""
     webhook = client.subscribe(receiver.url, "run.awaiting_input", "run.completed")
-    script = [
+    script: list[dict[str, Any]] = [
         {"tool_calls": [{"id": "q", "name": "AskUserQuestion", "input": QUESTION}]},
         {"text": "{{last_results}}"},
     ]
@@ -67,15 +67,13 @@ def test_a_question_is_announced_signed_and_its_signed_answer_resumes(
     assert (answer.status_code, answer.json()["resumed"]) == (200, True)
     client.wait(run_id, "completed")
     assert "Blue" in results(client, run_id)["q"]["content"]
-    done = receiver.wait(
-        lambda r: r.type == "run.completed" and r.event["data"]["run_id"] == run_id
-    )
+    done = receiver.end(run_id)
     assert verified(webhook, done)["data"]["status"] == "completed"
 
 
 def test_free_calls_run_first_and_decisions_may_come_in_any_order(dev: Dev, client: Client) -> None:
     """Three gated calls and one free: partial decisions, deny with reason, edit, once each."""
-    script = [
+    script: list[dict[str, Any]] = [
         {
             "tool_calls": [
                 email("a", "a@x.org"),
@@ -112,7 +110,7 @@ def test_free_calls_run_first_and_decisions_may_come_in_any_order(dev: Dev, clie
 
 def test_plan_mode_revises_then_runs_after_approval(dev: Dev, client: Client) -> None:
     """Effects need the plan; feedback plans again; approval turns to per-call checks."""
-    script = [
+    script: list[dict[str, Any]] = [
         {"tool_calls": [email("early"), call("search_docs", "free", query="q")]},
         {"plan": "Step one"},
         {"plan": "Step one, better"},
@@ -144,7 +142,7 @@ def test_a_switch_to_autonomous_allows_tool_gates_but_not_questions(
     dev: Dev, client: Client
 ) -> None:
     """Pending approvals run at once; the question stays."""
-    script = [
+    script: list[dict[str, Any]] = [
         {
             "tool_calls": [
                 email("a"),
@@ -171,7 +169,9 @@ def test_a_switch_to_autonomous_allows_tool_gates_but_not_questions(
 def test_remember_spares_the_next_prompts_of_the_user(dev: Dev, client: Client) -> None:
     """In the run at once, and as a policy that can be listed and revoked."""
     user = f"u_{secrets.token_hex(4)}"
-    script = [{"tool_calls": [email(f"m{n}")]} for n in range(3)] + [{"text": "end"}]
+    script: list[dict[str, Any]] = [{"tool_calls": [email(f"m{n}")]} for n in range(3)] + [
+        {"text": "end"}
+    ]
     first = client.create(script, user_id=user)
     (gate,) = client.wait_pending(first, 1)
     answer = client.approve(first, gate["request_id"], remember=True)
@@ -226,10 +226,8 @@ def test_hostile_callbacks_change_nothing(dev: Dev, client: Client, receiver: Re
     foreign = foreign_client.subscribe(receiver.url, "run.awaiting_input")
     run_id = client.create([{"tool_calls": [email("a")]}, {"text": "x"}])
     (gate,) = client.wait_pending(run_id, 1)
-    body = {
-        "type": "decision",
-        "data": {"run_id": run_id, "request_id": gate["request_id"], "decision": "allow"},
-    }
+    decided = {"run_id": run_id, "request_id": gate["request_id"], "decision": "allow"}
+    body = {"type": "decision", "data": decided}
     raw = json.dumps(body).encode()
     now = time.time()
     refused = [
@@ -239,17 +237,17 @@ def test_hostile_callbacks_change_nothing(dev: Dev, client: Client, receiver: Re
         callback(dev.url, webhook, body, timestamp=now + 310),
         callback(dev.url, {**webhook, "id": 999_999}, body),
         callback(dev.url, foreign, body),
-        callback(dev.url, webhook, {**body, "data": {**body["data"], "run_id": 999_999}}),
+        callback(dev.url, webhook, {**body, "data": {**decided, "run_id": 999_999}}),
         callback(dev.url, webhook, body, headers={"webhook-signature": "v1,AAAA"}),
     ]
     assert {answer.status_code for answer in refused} == {401}
-    unknown = {**body, "data": {**body["data"], "request_id": "req_nope"}}
+    unknown = {**body, "data": {**decided, "request_id": "req_nope"}}
     assert callback(dev.url, webhook, unknown).status_code == 404
     assert [row["status"] for row in client.pending(run_id)] == ["pending"]
     first = callback(dev.url, webhook, body, msg_id="msg_once")
     again = callback(dev.url, webhook, body, msg_id="msg_once")
     assert (first.status_code, first.content) == (200, again.content)
-    other = {**body, "data": {**body["data"], "decision": "deny"}}
+    other = {**body, "data": {**decided, "decision": "deny"}}
     reused = callback(dev.url, webhook, other, msg_id="msg_once")
     assert (reused.status_code, reused.json()["error"]["error_code"]) == (
         409,
@@ -298,7 +296,7 @@ def test_deny_rules_win_over_autonomous_mode(dev: Dev, client: Client) -> None:
     rule = client.http.post(
         "/v1/permissions/", json={"user_id": user, "tool": "send_email", "effect": "deny"}
     ).json()
-    script = [{"tool_calls": [email("a")]}, {"text": "{{last_results}}"}]
+    script: list[dict[str, Any]] = [{"tool_calls": [email("a")]}, {"text": "{{last_results}}"}]
     run_id = client.create(script, user_id=user, permission_mode="autonomous")
     client.wait(run_id, "completed")
     assert dev.starts(run_id) == []

@@ -73,9 +73,11 @@ class Driven:
                 stderr=log,
                 start_new_session=True,
             )
+        assert self.process.stdout is not None
+        self.stdout = self.process.stdout
 
     def up(self, *names):
-        assert self.process.stdout.readline() == b"up\n"
+        assert self.stdout.readline() == b"up\n"
         eventually(lambda: all(self.pids(name) for name in names))
 
     def lines(self, file):
@@ -91,7 +93,7 @@ class Driven:
     def close(self):
         self.process.kill()
         self.process.wait()
-        self.process.stdout.close()
+        self.stdout.close()
         for pid in self.everyone():
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -246,6 +248,7 @@ def test_children_of_before_are_left_alone(drive, tmp_path):
     script = f'sleep 600 & echo "foreign $!" >> {tmp_path}/starts; exec "$@"'
     command = ["/bin/sh", "-c", script, "sh", sys.executable, "-c", program(PAIR), str(tmp_path)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         process.terminate()
         assert process.wait(DEADLINE_S) == 0
@@ -287,6 +290,7 @@ def test_a_log_that_nobody_reads_does_not_stop_the_children(tmp_path):
         eventually((tmp_path / "finished").exists)
         process.terminate()
         assert process.wait(DEADLINE_S) == 0
+        assert process.stderr is not None
         line = process.stderr.readline()
         assert line.startswith(b"[noisy] xxx")
         assert len(line) < 4096

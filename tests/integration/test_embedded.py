@@ -108,7 +108,9 @@ def test_a_signal_to_the_group_does_not_end_the_store(running):
     os.kill(running.child.pid, signal.SIGTERM)
     os.kill(running.child.pid, signal.SIGINT)
     status = Path(f"/proc/{running.child.pid}/status").read_text()
-    pending = int(re.search(r"ShdPnd:\s*(\w+)", status)[1], 16)
+    found = re.search(r"ShdPnd:\s*(\w+)", status)
+    assert found is not None
+    pending = int(found[1], 16)
     assert pending & 1 << (signal.SIGTERM - 1)
     assert pending & 1 << (signal.SIGINT - 1)
     assert running.store.ping()

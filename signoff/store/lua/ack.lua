@@ -23,7 +23,7 @@ for _, r in ipairs(A.items) do
       end
     end
     redis.call('HSET', d, 'state', state, 'next', next, 'status', r.status, 'error', r.error,
-      'body', blob(r.body), 'token', '')
+      'tried', '1', 'body', blob(r.body), 'token', '')
     if given(r.hold_ms) then redis.call('HSET', P .. 'ephold', ep, int(NOW + r.hold_ms)) end
     local since = ''
     if r.outcome == 'success' then

@@ -5,14 +5,18 @@
 local lost = redis.call('ZRANGEBYSCORE', P .. 'dlease', '-inf', int(NOW), 'LIMIT', 0, 100)
 for _, id in ipairs(lost) do
   local d = P .. 'dlv:' .. id
-  local v = redis.call('HMGET', d, 'ep', 'state')
+  local v = redis.call('HMGET', d, 'ep', 'state', 'settled', 'tried')
   redis.call('ZREM', P .. 'dlease', id)
   if v[2] == 'leased' then
-    redis.call('HSET', d, 'state', 'pending', 'next', int(NOW))
     redis.call('HINCRBY', P .. 'epin', v[1], -1)
     redis.call('RPUSH', P .. 'att:' .. id, '{"outcome":"lost","at":' .. int(NOW) .. '}')
-    redis.call('ZADD', P .. 'due:' .. v[1], int(NOW), id)
-    redis.call('ZADD', P .. 'eps', 'LT', int(NOW), v[1])
+    if v[3] == '1' and v[4] == '1' then
+      redis.call('HSET', d, 'state', 'superseded', 'next', '')
+    else
+      redis.call('HSET', d, 'state', 'pending', 'next', int(NOW))
+      redis.call('ZADD', P .. 'due:' .. v[1], int(NOW), id)
+      redis.call('ZADD', P .. 'eps', 'LT', int(NOW), v[1])
+    end
   end
 end
 local rows = {}

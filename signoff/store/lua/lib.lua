@@ -104,9 +104,9 @@ local function supersede(run_id, pause)
   local key = P .. 'pd:' .. run_id .. ':' .. pause
   for _, id in ipairs(redis.call('LRANGE', key, 0, -1)) do
     local d = P .. 'dlv:' .. id
-    local v = redis.call('HMGET', d, 'state', 'n', 'ep')
+    local v = redis.call('HMGET', d, 'state', 'tried', 'ep')
     redis.call('HSET', d, 'settled', '1')
-    if v[1] == 'pending' and tonumber(v[2]) > 0 then
+    if v[1] == 'pending' and v[2] == '1' then
       redis.call('HSET', d, 'state', 'superseded', 'next', '')
       redis.call('ZREM', P .. 'due:' .. v[3], id)
     end
@@ -139,10 +139,11 @@ local function open_gates(id, run, gates)
   local key, calls = P .. 'run:' .. id, P .. 'calls:' .. id
   local pause = redis.call('HINCRBY', key, 'pause_n', 1)
   for _, g in ipairs(gates) do
+    -- What would run: for a call that was edited and cut off, the edited input.
     local c = redis.call('HMGET', calls, g.n .. '.id', g.n .. '.tool', g.n .. '.input',
-      g.n .. '.digest')
+      g.n .. '.run_digest', g.n .. '.run_input')
     redis.call('HSET', P .. 'gate:' .. g.id, 'run', id, 'acct', run.acct, 'kind', g.kind,
-      'n', g.n, 'tool_use_id', c[1], 'tool', c[2], 'input', c[3], 'digest', c[4],
+      'n', g.n, 'tool_use_id', c[1], 'tool', c[2], 'input', c[5] or c[3], 'digest', c[4],
       'suggested', blob(g.suggested), 'state', 'pending', 'pause', int(pause), 'step', run.step,
       'created', int(NOW))
     redis.call('HSET', calls, g.n .. '.state', 'asked', g.n .. '.gate', g.id)

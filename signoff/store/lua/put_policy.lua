@@ -3,7 +3,8 @@
 -- Returns {id, created 1|0, stored JSON}.
 local idx, pol = P .. 'polidx:' .. A.acct, P .. 'pol:' .. A.acct
 local id = redis.call('HGET', idx, blob(A.index))
-if id then return {tonumber(id), 0, redis.call('HGET', pol, id)} end
+local stored = id and redis.call('HGET', pol, id)
+if stored then return {tonumber(id), 0, stored} end
 id = redis.call('INCR', P .. 'seq:policy')
 redis.call('HSET', idx, blob(A.index), int(id))
 redis.call('HSET', pol, int(id), blob(A.policy))

@@ -1,4 +1,4 @@
--- Marks a call as started, right before it runs: the grant still stands (mode), the rules are
+-- Marks a call as started, right before it runs: the mode and the rules are
 -- those it was checked against, and the digest is the one that was allowed.
 -- ARGV[1] {id, fence, n, digest, rules_v, mode_v, rerun, attempt}
 -- Returns {'ok', attempt} | {'lost'} | {'stale', what}.
@@ -13,7 +13,8 @@ if c[1] == 'started' and not A.rerun then return {'stale', 'calls'} end
 if c[1] ~= 'allowed' and c[1] ~= 'started' then return {'stale', 'calls'} end
 if c[2] ~= A.digest then return {'stale', 'digest'} end
 if stale_version('rules', run[4], A.rules_v) then return {'stale', 'rules'} end
-if c[3] == 'mode' and run[3] ~= A.mode_v then return {'stale', 'mode'} end
+-- Not only where the mode is the grant: a switch to plan guards calls that a rule allows as well.
+if c[3]:sub(1, 5) ~= 'gate:' and run[3] ~= A.mode_v then return {'stale', 'mode'} end
 if c[1] == 'allowed' then
   redis.call('HINCRBY', key, 'todo', -1)
   redis.call('HINCRBY', key, 'inflight', 1)

@@ -16,7 +16,7 @@ audit(run.acct, 'mode', A.id, {'mode', A.mode, 'by', A.by})
 for _, g in ipairs(A.allow) do
   local gate = read(P .. 'gate:' .. g.req)
   settle(A.id, run, g.req, gate, {state = 'allowed', fp = g.fp, by = 'mode', call = 'allowed',
-    grant = 'mode'})
+    grant = 'mode:' .. g.req})
 end
 local resumed = 0
 if #A.allow > 0 and num(run, 'open') == 0 then

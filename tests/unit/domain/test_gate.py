@@ -64,7 +64,7 @@ def test_a_plan_is_listed_as_the_question_it_amounts_to() -> None:
 
 def test_answers_are_merged_into_what_is_listed() -> None:
     """The stored input stays as it is."""
-    stored = {"questions": []}
+    stored: dict[str, list[str]] = {"questions": []}
     item = gate(GateKind.QUESTION, stored, answers={"Q": "A"})
     assert item.listed == ("send", {"questions": [], "answers": {"Q": "A"}})
     assert stored == {"questions": []}
