@@ -57,7 +57,6 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "lease_lost": 500,
         "message_format": 500,
         "no_tool_call": 500,
-        "port_in_use": 500,
         "tool_failed": 500,
         "tool_timeout": 500,
         # Worth another try: nothing was half-done.

@@ -141,6 +141,7 @@ class Dev:
     environ: dict[str, str] = field(default_factory=dict)
     workers: int = 1
     process: subprocess.Popen[str] | None = None
+    clients: list[Client] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -195,7 +196,7 @@ class Dev:
         return (self.data.parent / "dev.log").read_text()
 
     def children(self, word: str) -> list[int]:
-        """The pids in our group whose command line has ``word``."""
+        """The pids in our group whose command line has the program or argument ``word``."""
         assert self.process is not None
         found = []
         for entry in Path("/proc").iterdir():
@@ -205,7 +206,7 @@ class Dev:
                 if os.getpgid(int(entry.name)) != self.process.pid:
                     continue
                 command = (entry / "cmdline").read_bytes().split(b"\0")
-                if any(word.encode() in part for part in command):
+                if any(part.split(b" ")[0].split(b"/")[-1] == word.encode() for part in command):
                     found.append(int(entry.name))
         return found
 
@@ -227,6 +228,8 @@ class Dev:
 
     def stop(self) -> None:
         """SIGTERM to the parent."""
+        for client in self.clients:
+            client.close()
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             try:
@@ -246,7 +249,10 @@ class Dev:
         ]
 
     def client(self, key: str = KEY) -> Client:
-        return Client(self.url, key)
+        """A client of this server; it is closed with it at the latest."""
+        made = Client(self.url, key)
+        self.clients.append(made)
+        return made
 
 
 class Client:

@@ -96,7 +96,6 @@ def test_parked_running_and_decided_runs_survive_kill_9(
         no_doubled_starts(dev)
         assert len(dev.starts()) == 8
         one_event_per_pause(receiver)
-        client.close()
 
 
 def ended(client: Client, run_id: int) -> None:
@@ -174,7 +173,6 @@ def test_kill_9_inside_a_tool_asks_instead_of_repeating(folder: Path, receiver: 
         client.wait(run_id, "completed")
         assert Counter(row["tool_use_id"] for row in dev.starts(run_id)) == {"s": 1, "other": 1}
         assert "it went through" in client.run(run_id)["output"]
-        client.close()
 
 
 def test_without_a_person_an_unknown_outcome_is_told_to_the_model(folder: Path) -> None:
@@ -192,7 +190,6 @@ def test_without_a_person_an_unknown_outcome_is_told_to_the_model(folder: Path) 
         (result,) = json.loads(run["output"])
         assert (result["state"], "unknown" in result["content"]) == ("error", True)
         assert len(dev.starts(run_id)) == 1
-        client.close()
 
 
 def test_a_lost_hint_delays_a_run_by_no_more_than_the_sweep(folder: Path) -> None:
@@ -214,7 +211,6 @@ def test_a_lost_hint_delays_a_run_by_no_more_than_the_sweep(folder: Path) -> Non
         decided = time.monotonic()
         client.wait(run_id, "completed", within_s=5)
         assert time.monotonic() - decided < 1.0 + 1.5
-        client.close()
 
 
 def store_of(dev: Dev, db: int) -> Any:
@@ -263,4 +259,3 @@ def test_a_hundred_runs_through_a_kill_loop(folder: Path, receiver: Receiver) ->
             client.wait(run_id, "completed", within_s=30)
         no_doubled_starts(dev)
         one_event_per_pause(receiver)
-        client.close()

@@ -17,7 +17,7 @@ from signoff.domain.message import Message, Text, ToolUse
 from signoff.domain.rule import suggested_rules
 from signoff.settings import Settings
 from signoff.signing import sign_decision
-from signoff.store.steps import NewCall, NewGate, StepCommit
+from signoff.store.steps import Held, NewCall, NewGate, StepCommit
 from tests.conftest import SECRET_KEY
 
 KEY, OTHER_KEY = "key-of-account-one", "key-of-account-two"
@@ -45,6 +45,7 @@ class World:
         self.store = self.context.store
         self.api, self.other, self.nobody = clients
         self.steps = 0
+        self.held: dict[int, Held] = {}
 
     async def run(self, **body):
         """A run made through the API."""
@@ -54,11 +55,9 @@ class World:
 
     async def park(self, run_id, *calls, kind=None):
         """Opens a gate for each (tool, input), as one pause; returns the gates as listed."""
-        held = next(
-            held
-            for held in await self.store.steps.take(0, drainer="t", room=100, awake_ms=1)
-            if held.run.id == run_id
-        )
+        for taken in await self.store.steps.take(0, drainer="t", room=100, awake_ms=1):
+            self.held[taken.run.id] = taken
+        held = self.held.pop(run_id)
         self.steps += 1
         uses = [ToolUse(f"call_{n}", tool, value) for n, (tool, value) in enumerate(calls)]
         new, gates, listed = [], [], []
