@@ -179,4 +179,5 @@ def __getattr__(name: str) -> Starlette:
     """Builds ``app`` when a server asks for it, so that importing this module needs no setting."""
     if name != "app":
         raise AttributeError(name)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     return create_app(Settings.load(os.environ))

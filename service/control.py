@@ -10,6 +10,7 @@ from signoff.domain import event as events
 from signoff.domain.call import Call, CallState
 from signoff.domain.decision import mode_fingerprint
 from signoff.domain.error import ConflictError, StaleError, UnavailableError
+from signoff.domain.frame import frame
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.message import Message, ToolResult
 from signoff.domain.mode import Mode
@@ -44,6 +45,7 @@ async def cancel(context: Context, account: str, run_id: int, *, by: str) -> Non
                 message=_results(context, run, calls) if calls else None,
                 cancelled=context.publisher.ended(run, "cancelled"),
                 fanout=await context.publisher.fanout(run, events.RUN_CANCELLED),
+                frames=[frame("cancelled")],
             )
         except StaleError as error:
             _after_stale(context, account, error)
@@ -76,6 +78,7 @@ async def switch_mode(context: Context, account: str, run_id: int, mode: Mode, *
                     extra={"permission_mode": mode.value},
                 ),
                 fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
+                frames=[frame("permission_resolved", request_id=item) for item, _ in allow],
             )
         except StaleError as error:
             _after_stale(context, account, error)

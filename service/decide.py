@@ -24,6 +24,7 @@ from signoff.domain.error import (
     StaleError,
     UnavailableError,
 )
+from signoff.domain.frame import frame
 from signoff.domain.gate import Gate, GateState
 from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.store import decisions as stored
@@ -137,6 +138,7 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
                 ],
                 resumed=resumed,
                 fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
+                frames=[frame("permission_resolved", request_id=item) for item in gates],
             )
         except StaleError:
             store.catalog.forget(run.account)
@@ -221,7 +223,8 @@ def _check_edit(
         tool.check(tool_input)
     except InvalidToolInputError as error:
         field = f"input.{error.field}" if error.field else "input"
-        raise InvalidFieldError(f"input: {error.message}", field=field) from error
+        msg = f"input: {error.message}"
+        raise InvalidFieldError(msg, code=error.code, field=field) from error
     deny = denied_by(name, user_id=run.user_id, rules=rules)
     if deny is not None:
         msg = f"deny rule {deny.id} forbids the edited call"

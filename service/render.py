@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from signoff.domain.delivery import DeliveryState
+from signoff.domain.event import usage_payload
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.message import Message, block_json
 from signoff.domain.rule import Rule
@@ -47,7 +48,7 @@ class Json(Response):
 
 def run_body(run: RunRecord) -> RunBody:
     """A run."""
-    usage, config = run.usage, run.config
+    config = run.config
     created, updated = iso(run.created_ms), iso(run.updated_ms)
     return {
         "id": run.id,
@@ -69,14 +70,7 @@ def run_body(run: RunRecord) -> RunBody:
         "max_turns": config.get("max_turns"),
         "turn": run.turn,
         "open_requests": run.open,
-        "usage": {
-            "input_tokens": usage["input_tokens"],
-            "output_tokens": usage["output_tokens"],
-            "cache_read_tokens": usage["cache_read_tokens"],
-            "cache_creation_tokens": usage["cache_creation_tokens"],
-            "total_tokens": usage["input_tokens"] + usage["output_tokens"],
-            "cost_usd": "0",
-        },
+        "usage": usage_payload(run.usage),
         "created_at": created,
         "updated_at": updated,
         "started_at": created,

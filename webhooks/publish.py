@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from signoff.domain import event as events
-from signoff.domain.event import Event, make_event, run_payload
+from signoff.domain.event import Event, make_event, run_payload, usage_payload
 from signoff.domain.gate import GateKind
 from signoff.domain.timestamp import iso
 from signoff.store.catalog import Catalog
@@ -94,7 +94,7 @@ class Publisher:
             "output": output,
             "error": error,
             "error_code": error_code,
-            "usage": dict(usage if usage is not None else run.usage),
+            "usage": usage_payload(run.usage if usage is None else usage),
         }
         return self.run_event(run, f"run.{status}", status=status, extra=extra)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from signoff.domain.frame import frame
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
 from signoff.domain.message import Message
 from signoff.domain.mode import Mode
 from signoff.domain.question import ASK_SCHEMA, PLAN_SCHEMA
 from signoff.store.records import RunRecord
 from workers.engine import Engine
-from workers.frames import frame
 from workers.model.port import ModelError, ModelReply, ModelRequest, ToolSpec
 
 TRIES = 4

@@ -83,9 +83,19 @@ class Drainer:
         tasks = list(self._tasks.values())
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace_s)
+            left = [driver for n, driver in self._drivers.items() if self._tasks.get(n) in late]
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+            for driver in left:
+                await self._give_back(driver)
+
+    async def _give_back(self, driver: Driver) -> None:
+        """Frees a run that was cut off, so that nobody has to wait for its lease to run out."""
+        try:
+            await self._engine.store.steps.release(driver.run, force=True)
+        except SignoffError as error:
+            logger.warning("release_failed run=%d code=%s", driver.run.id, error.code)
 
     async def _drain(self, shard: int) -> None:
         engine, loop = self._engine, asyncio.get_running_loop()

@@ -16,6 +16,7 @@ from typing import Any
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, next_moves
 from signoff.domain.error import LeaseLostError, StaleError
+from signoff.domain.frame import frame
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.message import Message, Text, ToolResult
 from signoff.store.records import RunRecord
@@ -23,7 +24,6 @@ from signoff.store.steps import Ending, Held, NewGate, StepCommit
 from workers.asking import ask_model, request_of
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.frames import frame
 from workers.judging import JudgedStep, unique_ids
 from workers.model.port import ModelError, ModelReply
 

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from signoff.domain.call import Call, CallState
 from signoff.domain.error import StaleError
+from signoff.domain.frame import frame
 from signoff.domain.gate import GateKind
 from signoff.domain.rule import Judgement, Verdict
 from signoff.store.records import RunRecord
 from workers.engine import Engine
 from workers.executor import UNKNOWN_OUTCOME, execute
-from workers.frames import frame
 from workers.judging import refusal
 
 

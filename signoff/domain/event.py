@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 RUN_STARTED = "run.started"
 RUN_COMPLETED = "run.completed"
@@ -66,4 +66,27 @@ def run_payload(
         "user_id": user_id,
         "status": status,
         "permission_mode": mode,
+    }
+
+
+class UsageBody(TypedDict):
+    """Tokens of a run so far."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_creation_tokens: int
+    total_tokens: int
+    cost_usd: str
+
+
+def usage_payload(usage: Mapping[str, int]) -> UsageBody:
+    """Token counts as clients see them; costs are not known here."""
+    return {
+        "input_tokens": usage["input_tokens"],
+        "output_tokens": usage["output_tokens"],
+        "cache_read_tokens": usage["cache_read_tokens"],
+        "cache_creation_tokens": usage["cache_creation_tokens"],
+        "total_tokens": usage["input_tokens"] + usage["output_tokens"],
+        "cost_usd": "0",
     }

@@ -17,13 +17,21 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import (
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from signoff.domain.error import UnavailableError
 
 Command = tuple[str | bytes | int | float, ...]
 _BATCH = 128
-_REFUSALS = ("OOM", "READONLY", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "WRONGPASS", "BUSY ")
+# The client turns some codes into classes, and their texts lose the code then.
+_REFUSALS = (MasterDownError, OutOfMemoryError, ReadOnlyError)
+_REFUSAL_CODES = ("MISCONF", "BUSY ", "NOREPLICAS", "UNKILLABLE")
 
 
 class Connection:
@@ -51,6 +59,8 @@ class Connection:
         Raises UnavailableError when the server cannot be reached, does not answer within the
         timeout or refuses writes; ResponseError for what the server says of this command.
         """
+        if self._closed:
+            raise UnavailableError("the connection to the store is closed")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # Encoded here, so that a text without a UTF-8 form fails its caller and not the batch.
         encoded = tuple(part.encode() if isinstance(part, str) else part for part in command)
@@ -58,7 +68,7 @@ class Connection:
         self._wake()
         reply = await future
         if isinstance(reply, ResponseError):
-            if str(reply).startswith(_REFUSALS):
+            if isinstance(reply, _REFUSALS) or str(reply).startswith(_REFUSAL_CODES):
                 msg = "the store refuses the operation"
                 raise UnavailableError(msg) from reply
             raise reply

@@ -101,13 +101,14 @@ class Decisions:
         rules_v: str,
         resumed: Event,
         fanout: Fanout,
+        frames: Sequence[bytes] = (),
     ) -> bool:
         """Changes the mode; ``allow`` names (gate, fingerprint) it settles. Returns hint.
 
         Raises StaleError when the run, the rules or the endpoints moved; details['status'] of
         a StaleError 'terminal' says how the run ended.
         """
-        args = self._args(run, fanout, resumed, ())
+        args = self._args(run, fanout, resumed, frames)
         args.control.update(
             rev=run.rev,
             rules_v=rules_v,
@@ -128,9 +129,10 @@ class Decisions:
         message: Message | None,
         cancelled: Event,
         fanout: Fanout,
+        frames: Sequence[bytes] = (),
     ) -> None:
         """Ends the run; ``results`` are those of its unfinished calls, ``message`` all of them."""
-        args = self._args(run, fanout, cancelled, ())
+        args = self._args(run, fanout, cancelled, frames)
         args.control.update(rev=run.rev, by=by)
         args.control["calls"] = [
             {"n": str(n), "result": args.blob(dumps(result))} for n, result in results.items()

@@ -10,7 +10,7 @@ from signoff.domain.error import MissingError
 from signoff.store import keys
 from signoff.store.catalog import Catalog
 from signoff.store.connection import Connection
-from signoff.store.scripts import pairs
+from signoff.store.scripts import Args, Scripts, pairs
 from signoff.store.sealing import Seal
 
 
@@ -55,8 +55,11 @@ class EndpointChange:
 class Endpoints:
     """Access to endpoints; every change moves the account's subscription version."""
 
-    def __init__(self, connection: Connection, catalog: Catalog, seal: Seal) -> None:
+    def __init__(
+        self, connection: Connection, scripts: Scripts, catalog: Catalog, seal: Seal
+    ) -> None:
         self._connection = connection
+        self._scripts = scripts
         self._catalog = catalog
         self._seal = seal
 
@@ -131,11 +134,10 @@ class Endpoints:
             fields["secret"] = self._seal.close(change.new_secret, purpose)
             fields["secret2"] = self._seal.close(endpoint.secret, purpose)
             fields["until2"] = str(change.previous_until_ms)
-        key = keys.endpoint(endpoint.id)
-        flat = [part for item in fields.items() for part in item]
-        if not await self._connection.call("EXISTS", key):
+        args = Args(id=str(endpoint.id))
+        args.control["fields"] = {name: args.blob(value) for name, value in fields.items()}
+        if not await self._scripts.run("change_endpoint", keys.GLOBAL, args):
             raise MissingError(f"no webhook {endpoint.id}")
-        await self._connection.calls(("HSET", key, *flat), ("HINCRBY", key, "rev", 1))
         await self._catalog.bump(endpoint.account, "subs")
         return await self.get(endpoint.account, endpoint.id)
 

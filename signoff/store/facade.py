@@ -67,7 +67,7 @@ def open_store(
         steps=Steps(scripts, layout, lease_s=lease_s),
         decisions=Decisions(connection, scripts, layout),
         policies=Policies(connection, scripts, catalog),
-        endpoints=Endpoints(connection, catalog, Seal(secret_keys)),
+        endpoints=Endpoints(connection, scripts, catalog, Seal(secret_keys)),
         reservations=Reservations(connection, scripts),
         outbox=Outbox(connection, scripts, layout),
         presence=Presence(connection),

@@ -220,7 +220,7 @@ class Steps:
     async def fail(self, run: RunRecord, ending: Ending, frames: Sequence[bytes] = ()) -> None:
         """Ends the run as failed; its messages and calls stay as they are."""
         args = self._args(run)
-        args.control.update(mode_v=run.mode_v, error_code=ending.error_code)
+        args.control.update(mode_v=run.mode_v, error_code=ending.error_code or "")
         args.control["error"] = args.blob(ending.error or "")
         args.control["event"] = event_args(args, ending.event)
         args.control["eps"] = list(ending.fanout.endpoints)

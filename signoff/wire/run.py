@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from signoff.domain.event import UsageBody
 from signoff.wire.body import Body, ModeName, UserId
 
 MAX_TURNS = 2000
@@ -43,17 +44,6 @@ class SwitchMode(Body):
     """PATCH /runs/{id}/permission-mode."""
 
     permission_mode: ModeName
-
-
-class UsageBody(TypedDict):
-    """Tokens of a run so far."""
-
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_creation_tokens: int
-    total_tokens: int
-    cost_usd: str
 
 
 class RunBody(TypedDict):

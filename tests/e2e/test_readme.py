@@ -62,7 +62,12 @@ class Walk:
         process = subprocess.Popen(
             argv,
             cwd=REPOSITORY,
-            env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **environ},
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONPATH": str(REPOSITORY),
+                **environ,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -115,7 +120,8 @@ def test_the_integration_works_as_written(walk, tmp_path):
         SECRET=webhook["secret"],
         CALLBACK_URL=webhook["callback_url"],
     )
-    wait_until(lambda: not _refused(int(walk.ports["9000"])))
+    wait_until(lambda: not _refused(int(walk.ports["9000"])) or hooks.poll())
+    assert hooks.poll() is None
     hooks.stdin.write("y\n")
     hooks.stdin.flush()
     run = walk.curl(start)

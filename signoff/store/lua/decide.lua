@@ -35,8 +35,9 @@ for i, s in ipairs(A.items) do
   if given(s.remember) then
     for _, tool in ipairs(s.remember) do
       redis.call('HSETNX', key, 'rem:' .. blob(tool), '')
-      redis.call('HSET', P .. 'gate:' .. s.req, 'remember', '1')
     end
+    -- '2' says that the policies are stored; a repeat does not take that back.
+    redis.call('HSETNX', P .. 'gate:' .. s.req, 'remember', '1')
   end
   out[i] = {applied and 'applied' or 'replay', flat(read(P .. 'gate:' .. s.req))}
 end

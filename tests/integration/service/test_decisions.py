@@ -154,14 +154,13 @@ async def test_an_edit_to_the_same_input_is_no_edit(world):
         ({**SEND, "to": 1}, "input.to"),
         ({**SEND, "cc": "x"}, "input.cc"),
         ({"to": "a"}, "input.subject"),
-        ("text", "input"),
     ],
 )
 async def test_a_wrong_edit_is_refused(world, tool_input, field):
     """An edited input that does not fit the tool's schema is 422 and decides nothing."""
     run_id, (gate,) = await world.parked()
     response = await approve(world, run_id, gate, input=tool_input)
-    refused(response, 422, "validation_error", field)
+    refused(response, 422, "invalid_tool_input", field)
     assert (await world.gates(run_id))[0]["status"] == "pending"
 
 
@@ -224,6 +223,7 @@ async def test_only_suggested_rules_are_accepted(world):
         ({"request_id": "req_1", "decision": "аllow"}, "decision"),  # noqa: RUF001 - a Cyrillic a
         ({"request_id": "req_1", "decision": "allow", "remember": "yes"}, "remember"),
         ({"request_id": "req_1", "decision": "allow", "input": []}, "input"),
+        ({"request_id": "req_1", "decision": "allow", "input": "text"}, "input"),
     ],
 )
 async def test_malformed_decisions_are_refused_before_anything_is_looked_at(world, body, field):
@@ -332,7 +332,7 @@ async def test_a_batch_applies_as_a_whole(world):
     [
         ({"decision": "allow", "expected_digest": "0"}, 409, "gate_changed"),
         ({"answers": {"x": "y"}}, 422, "validation_error"),
-        ({"decision": "allow", "input": {}}, 422, "validation_error"),
+        ({"decision": "allow", "input": {}}, 422, "invalid_tool_input"),
         ({"request_id": "req_other", "decision": "allow"}, 404, "gate_not_found"),
     ],
 )
@@ -389,3 +389,41 @@ async def test_decisions_survive_endpoints_that_change_meanwhile(world):
     await world.store.catalog.subscriptions("1", run_id)
     await world.store.connection.call("HINCRBY", "sg:{s0}:ver", "subs:1", 1)
     assert (await approve(world, run_id, gate)).json()["resumed"] is True
+
+
+async def test_an_open_gate_of_a_run_that_is_over_cannot_be_decided(world):
+    """A run that failed with an open gate answers 409 run_not_active and how it ended."""
+    run_id, (gate,) = await world.parked()
+    await world.store.connection.call("HSET", f"sg:{{s0}}:run:{run_id}", "status", "failed")
+    response = await approve(world, run_id, gate)
+    refused(response, 409, "run_not_active")
+    assert response.json()["error"]["details"]["run_status"] == "failed"
+
+
+async def test_a_plain_allow_is_taken_although_a_deny_rule_came_since(world):
+    """The decision stands; the executor meets the deny rule when it starts the call."""
+    run_id, (gate,) = await world.parked()
+    await world.api.post("/v1/permissions/", json={"tool": "send_email", "effect": "deny"})
+    assert (await approve(world, run_id, gate)).json()["status"] == "allowed"
+
+
+async def test_an_interrupted_call_is_retried_skipped_or_given_a_result(world):
+    """A gate of unknown outcome takes a verdict or a result, and is never remembered or edited."""
+    run_id, gates = await world.parked(*[("send_email", SEND)] * 3, kind=GateKind.OUTCOME_UNKNOWN)
+    for extra, field in (({"remember": True}, "remember"), ({"input": SEND}, "input")):
+        refused(await approve(world, run_id, gates[0], **extra), 422, "validation_error", field)
+    switched = await world.api.patch(
+        f"/v1/runs/{run_id}/permission-mode", json={"permission_mode": "autonomous"}
+    )
+    assert switched.status_code == 200
+    assert {gate["status"] for gate in await world.gates(run_id)} == {"pending"}
+    decided = await decide(
+        world,
+        run_id,
+        {"request_id": gates[0]["request_id"], "decision": "allow"},
+        {"request_id": gates[1]["request_id"], "decision": "deny"},
+        {"request_id": gates[2]["request_id"], "result": {"output": "sent"}},
+    )
+    assert decided.json()["resumed"] is True
+    states = [call.state for call in await world.store.runs.calls(run_id)]
+    assert states == [CallState.ALLOWED, CallState.DONE, CallState.DONE]

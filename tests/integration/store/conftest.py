@@ -67,8 +67,8 @@ class Desk:
         await self.store.runs.create(run)
         return run.id
 
-    async def take(self, room: int = 10, drainer: str = "d") -> list[Held]:
-        return await self.store.steps.take(0, drainer=drainer, room=room, awake_ms=1000)
+    async def take(self, room: int = 10, *, awake_ms: int = 0) -> list[Held]:
+        return await self.store.steps.take(0, drainer="d", room=room, awake_ms=awake_ms)
 
     async def held(self, **changed: Any) -> RunRecord:
         """A new run under a lease."""

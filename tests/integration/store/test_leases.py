@@ -75,12 +75,12 @@ async def test_a_hint_is_needed_only_when_no_awake_drainer_has_room(desk: Desk) 
     """None awake, awake without room, awake with room, asleep again."""
     create = desk.store.runs.create
     assert await create(await desk.new_run())
-    await desk.take(room=1)
+    await desk.take(room=1, awake_ms=60_000)
     assert await create(await desk.new_run())
-    await desk.take(room=2)
+    await desk.take(room=2, awake_ms=60_000)
     assert not await create(await desk.new_run())
     assert not await desk.store.steps.sleep(0, drainer="d")
-    await desk.take(room=2)
+    await desk.take(room=2, awake_ms=60_000)
     assert await desk.store.steps.sleep(0, drainer="d")
     assert await create(await desk.new_run())
     assert await desk.store.steps.sleep(0, drainer="d", force=True)
@@ -168,7 +168,6 @@ async def test_release_is_refused_while_work_is_due_or_a_wake_was_missed(desk: D
 async def test_a_forced_release_queues_what_is_due(desk: Desk) -> None:
     """A deploy hands the run over and asks for a hint, as nobody is awake."""
     run = await desk.held()
-    await desk.store.steps.sleep(0, drainer="d", force=True)
     assert await desk.store.steps.release(run, force=True) == (None, True)
     assert [item.run.id for item in await desk.take()] == [run.id]
 
