@@ -25,7 +25,7 @@ EXIT_INTERRUPTED = 130
 
 _SERVER_PACKAGES = frozenset(
     {"aiohttp", "celery", "cryptography", "httptools", "kombu", "redis", "rich", "starlette"}
-    | {"rfc8785", "uvicorn", "uvloop"}
+    | {"rfc8785", "standardwebhooks", "uvicorn", "uvloop"}
 )
 
 

@@ -174,9 +174,7 @@ async def test_an_open_gate_of_a_finished_run_is_refused(desk: Desk) -> None:
     run = await desk.held()
     calls = [new_call("a", "asked"), new_call("b", "allowed")]
     await desk.store.steps.commit(run, await desk.step(run, calls))
-    await desk.store.steps.fail(
-        await desk.load(run.id), await desk.ending(status="failed")
-    )
+    await desk.store.steps.fail(await desk.load(run.id), await desk.ending(status="failed"))
     refused = await desk.decide(await desk.load(run.id), verdict(await gate_id(desk, run)))
     assert (refused.accepted, codes(refused)) == (False, ["run_not_active"])
 
@@ -307,9 +305,7 @@ async def test_an_edited_call_that_was_cut_off_is_asked_with_what_ran(desk: Desk
 
     run = await desk.parked()
     gate = await gate_id(desk, run)
-    await desk.decide(
-        run, verdict(gate, fingerprint="e", input_json='{"what":"y"}', digest="d2")
-    )
+    await desk.decide(run, verdict(gate, fingerprint="e", input_json='{"what":"y"}', digest="d2"))
     (held,) = await desk.take()
     await desk.store.steps.start_call(held.run, held.calls[0], rules_v="0", attempt=1)
     await desk.expire(run.id)

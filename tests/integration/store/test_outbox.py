@@ -36,9 +36,7 @@ def settled(delivery: int, outcome: Any, **fields: Any) -> Settled:
     return Settled(id=delivery, outcome=outcome, **{**given, **fields})
 
 
-async def settle(
-    desk: Desk, *items: Settled, token: str = "t"
-) -> dict[int, int | None]:
+async def settle(desk: Desk, *items: Settled, token: str = "t") -> dict[int, int | None]:
     return await desk.store.outbox.settle(0, token=token, items=items)
 
 
@@ -157,7 +155,10 @@ async def test_a_lost_lease_is_claimed_again_exactly_once(desk: Desk) -> None:
     assert await settle(desk, settled(row.id, "success"), token="new") == {row.id: None}
     assert await settle(desk, settled(row.id, "retry"), token="new") == {}
     found = await get(desk, row.id)
-    assert (found.state, [item["outcome"] for item in found.log]) == ("success", ["lost", "success"])
+    assert (found.state, [item["outcome"] for item in found.log]) == (
+        "success",
+        ["lost", "success"],
+    )
     assert await desk.store.connection.call("HGET", f"{SHARD}epin", "7") is None
 
 

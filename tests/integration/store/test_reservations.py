@@ -20,9 +20,7 @@ async def test_the_first_claim_is_new_and_repeats_find_it(store: Store) -> None:
     assert await reserve(KEY, digest="d", value="17") == Reservation(kind="new")
     assert await reserve(KEY, digest="d", value="18") == Reservation(kind="same", value="17")
     await store.reservations.answer(KEY, "answer ü")
-    assert await reserve(KEY, digest="d") == Reservation(
-        kind="same", value="17", answer="answer ü"
-    )
+    assert await reserve(KEY, digest="d") == Reservation(kind="same", value="17", answer="answer ü")
 
 
 async def test_another_body_under_the_same_key_is_told_apart(store: Store) -> None:

@@ -225,9 +225,7 @@ def test_a_result_is_checked_and_keeps_its_types(kind: str) -> None:
         ({"output": 1, "extra": 1}, "result.extra"),
     ],
 )
-def test_a_malformed_result_names_its_field(
-    kind: str, result: dict[str, Any], field: str
-) -> None:
+def test_a_malformed_result_names_its_field(kind: str, result: dict[str, Any], field: str) -> None:
     """Nothing is stored of it."""
     with pytest.raises(InvalidFieldError) as caught:
         decide(kind, result=result)

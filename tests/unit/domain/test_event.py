@@ -10,10 +10,13 @@ from signoff.domain.event import DEFAULT_EVENTS, EVENT_TYPES, make_event, run_pa
 def test_the_body_is_compact_utf8_json_in_a_fixed_order() -> None:
     """Same facts, same bytes; names beyond ASCII travel as they are."""
     event = make_event("evt_1", "run.started", "2026-01-01T00:00:00.000Z", {"user_id": "Zoë"})
-    assert event.body == (
-        '{"id":"evt_1","type":"run.started","timestamp":"2026-01-01T00:00:00.000Z",'
-        '"data":{"user_id":"Zoë"}}'
-    ).encode()
+    assert (
+        event.body
+        == (
+            '{"id":"evt_1","type":"run.started","timestamp":"2026-01-01T00:00:00.000Z",'
+            '"data":{"user_id":"Zoë"}}'
+        ).encode()
+    )
     again = make_event("evt_1", "run.started", "2026-01-01T00:00:00.000Z", {"user_id": "Zoë"})
     assert again == event
 

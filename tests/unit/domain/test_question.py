@@ -110,9 +110,11 @@ def test_each_malformed_shape_names_its_field(field: str, change: Change) -> Non
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["question", "header", "options", "label", "multiSelect"]), inner
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["question", "header", "options", "label", "multiSelect"]), inner
+            )
         ),
         max_leaves=20,
     )

@@ -15,9 +15,7 @@ DENY, ASK, ALLOW = Verdict.DENY, Verdict.ASK, Verdict.ALLOW
 
 
 def rule(n: int, effect: Verdict, user_id: str | None = None, tool: str = "t") -> Rule:
-    return Rule(
-        id=n, tool=tool, effect=effect, user_id=user_id, source="api", created_ms=0
-    )
+    return Rule(id=n, tool=tool, effect=effect, user_id=user_id, source="api", created_ms=0)
 
 
 def standing(
