@@ -16,7 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
-from signoff.tool import current_call, tool
+from signoff import current_call, tool
 
 BASH_TIMEOUT_S = 60.0
 # In 1 KiB blocks, for any file a command writes, its output included.

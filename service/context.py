@@ -18,7 +18,7 @@ from signoff.domain.error import MissingError
 from signoff.model_name import ModelNames
 from signoff.store.accounts import Principal
 from signoff.store.facade import Store
-from signoff.tool import Tool
+from signoff.tooldef import Tool
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
 
@@ -97,10 +97,10 @@ class Call:
 
     def id(self, name: str) -> int:
         """The integer id of that name in the path; what cannot be an id is missing."""
-        text: str = self.scope["path_params"][name]
-        if _ID.fullmatch(text) is None:
+        found = path_id(self.scope, name)
+        if found is None:
             raise MissingError("there is nothing of this id")
-        return int(text)
+        return found
 
     async def body(self, model: type[M]) -> M:
         """The body as ``model``."""
@@ -119,6 +119,12 @@ class Call:
     def origin(self) -> str:
         """Where clients reach this service: as configured, else as this client did."""
         return self.context.public_url or _origin(self.scope)
+
+
+def path_id(scope: Scope, name: str) -> int | None:
+    """The integer id of that name in the path; None for what cannot be an id."""
+    text: str = scope["path_params"][name]
+    return None if _ID.fullmatch(text) is None else int(text)
 
 
 def _origin(scope: Scope) -> str:

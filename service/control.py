@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from service.context import Context
 from signoff.domain import event as events
@@ -12,7 +11,7 @@ from signoff.domain.decision import mode_fingerprint
 from signoff.domain.error import ConflictError, StaleError, UnavailableError
 from signoff.domain.frame import frame
 from signoff.domain.gate import Gate, GateKind, GateState
-from signoff.domain.message import Message, ToolResult
+from signoff.domain.message import Message, ResultState, ToolResult
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, denied_by
 from signoff.store.records import RunRecord
@@ -128,7 +127,7 @@ def _results(context: Context, run: RunRecord, calls: Sequence[Call]) -> Message
 
 
 def _result(call: Call) -> ToolResult:
-    state: Literal["success", "error", "denied", "interrupted"] = "interrupted"
+    state: ResultState = "interrupted"
     content = INTERRUPTED
     if call.state is CallState.DONE and call.result is not None:
         state, content = call.result["state"], call.result["content"]

@@ -26,7 +26,7 @@ from signoff.store import keys
 from signoff.store.agents import Agent
 from signoff.store.records import RunRecord
 from signoff.store.runs import NewRun
-from signoff.tool import Tool
+from signoff.tooldef import Tool
 from signoff.wire.run import MAX_TURNS, CreateRun
 
 DEFAULT_AGENT = "Assistant"

@@ -30,7 +30,7 @@ from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.store import decisions as stored
 from signoff.store.records import RunRecord
 from signoff.store.runs import dumps
-from signoff.tool import Tool
+from signoff.tooldef import Tool
 
 TRIES = 20
 _GATE_ID = re.compile(r"req_[A-Za-z0-9_-]{1,64}")

@@ -27,41 +27,8 @@ class InternalError(SignoffError):
     code = "internal_error"
 
 
-class Endpoint:
-    """The ASGI application of one path: a handler per method, for callers with a key."""
-
-    def __init__(self, surface: Surface, path: str, handlers: Mapping[str, Handler]) -> None:
-        self._surface = surface
-        self._path = path
-        self._handlers = {**handlers}
-        if "GET" in handlers:
-            self._handlers["HEAD"] = handlers["GET"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        context: Context = scope["app"].state.context
-        route = f"{scope['method']} {self._path}"
-        try:
-            response = await guarded(self._handle(context, scope, receive), context, route)
-        except DisconnectedError:
-            return
-        await response(scope, receive, send)
-
-    async def _handle(self, context: Context, scope: Scope, receive: Receive) -> Response:
-        check_open(context, scope)
-        principal = await context.keys.principal(scope)
-        call = Call(
-            context=context,
-            surface=self._surface,
-            principal=principal,
-            scope=scope,
-            receive=receive,
-        )
-        return await self._handlers[scope["method"]](call)
-
-
-class OpenEndpoint:
-    """The ASGI application of one path whose callers need no key."""
+class Answering:
+    """The ASGI application of one path: whatever its handler does, the client gets an answer."""
 
     def __init__(self, path: str, handler: OpenHandler) -> None:
         self._path = path
@@ -79,14 +46,33 @@ class OpenEndpoint:
 
 
 def route(surface: Surface, path: str, handlers: Mapping[str, Handler]) -> Route:
-    """The route of ``path`` under a surface."""
-    endpoint = Endpoint(surface, path, handlers)
-    return Route(path, endpoint, methods=list(handlers), name=path)
+    """The route of ``path`` under a surface: a handler per method, for callers with a key."""
+    application = Answering(path, _keyed(surface, handlers))
+    return Route(path, application, methods=list(handlers), name=path)
 
 
 def open_route(path: str, method: str, handler: OpenHandler) -> Route:
     """The route of ``path`` for callers without a key."""
-    return Route(path, OpenEndpoint(path, handler), methods=[method], name=path)
+    return Route(path, Answering(path, handler), methods=[method], name=path)
+
+
+def _keyed(surface: Surface, handlers: Mapping[str, Handler]) -> OpenHandler:
+    by_method = {**handlers}
+    if "GET" in handlers:
+        by_method["HEAD"] = handlers["GET"]
+
+    async def handle(context: Context, scope: Scope, receive: Receive) -> Response:
+        check_open(context, scope)
+        call = Call(
+            context=context,
+            surface=surface,
+            principal=await context.keys.principal(scope),
+            scope=scope,
+            receive=receive,
+        )
+        return await by_method[scope["method"]](call)
+
+    return handle
 
 
 def check_open(context: Context, scope: Scope) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import rfc8785
 
 from signoff.domain.error import NotCanonicalError
+from signoff.domain.path import Path, dotted
 
 # RFC 8785 numbers are IEEE 754 doubles: beyond this, two integers would share one form.
 MAX_SAFE_INTEGER = 2**53 - 1
@@ -18,9 +19,6 @@ MAX_SAFE_INTEGER = 2**53 - 1
 MAX_DEPTH = 128
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SHOWN_PATH = 200
-
-Path = tuple[str | int, ...]
 
 
 def canonical(value: Any) -> bytes:
@@ -89,5 +87,5 @@ def _check_text(text: str, path: Path) -> bool:
 
 
 def _refuse(message: str, path: Path) -> NoReturn:
-    field = ".".join(str(part) for part in path)[:_SHOWN_PATH] or None
+    field = dotted(path)
     raise NotCanonicalError(f"{field}: {message}" if field else message, field=field)

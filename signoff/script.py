@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, cast, get_args
 
 from signoff.domain.error import InvalidFieldError
+from signoff.domain.gate import PLAN_TOOL
 from signoff.domain.message import ToolUse
 
-PLAN_TOOL = "ExitPlanMode"
 MAX_DELAY_MS = 3_600_000
 
 ErrorKind = Literal["rate_limit", "overloaded", "server", "auth", "context"]

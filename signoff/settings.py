@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
+from signoff.domain.delivery import DEFAULT_SCHEDULE
 from signoff.domain.error import SettingsError
-
-WEBHOOK_SCHEDULE_S = (0.0, 5.0, 60.0, 300.0, 1800.0, 7200.0, 21_600.0, 43_200.0, 86_400.0)
+from signoff.model_name import SCRIPTED
 
 _MAX_DELAY_S = 30 * 86_400.0
 _MAX_ATTEMPTS = 50
@@ -77,7 +77,7 @@ class Settings:
             tools=read.modules("SIGNOFF_TOOLS"),
             mcp_servers=read.json_object("SIGNOFF_MCP_SERVERS"),
             webhook_allow=read.networks("SIGNOFF_WEBHOOK_ALLOW"),
-            webhook_schedule=read.delays("SIGNOFF_WEBHOOK_SCHEDULE", WEBHOOK_SCHEDULE_S),
+            webhook_schedule=read.delays("SIGNOFF_WEBHOOK_SCHEDULE", DEFAULT_SCHEDULE),
             lease_s=read.decimal("SIGNOFF_LEASE_S", 30.0, low=0.1, high=3600.0),
             sweep_s=read.decimal("SIGNOFF_SWEEP_S", 2.0, low=0.05, high=3600.0),
             shards=read.integer("SIGNOFF_SHARDS", 1, low=1, high=100),
@@ -274,7 +274,7 @@ def _default_model(*, anthropic: bool, openai: bool, scripted: bool) -> str:
         return "anthropic:claude-sonnet-5-5"
     if openai:
         return "openai:gpt-6.1-sol"
-    return "scripted" if scripted else ""
+    return SCRIPTED if scripted else ""
 
 
 def _shorten(value: str) -> str:

@@ -185,10 +185,7 @@ def verify(
     Other schemes beside a matching ``v1`` entry are ignored.
     """
     claim = _claim(body, headers, now=now, tolerance=tolerance)
-    try:
-        keys = [decode_secret(secret) for secret in _secret_list(secrets)]
-    except SecretError:
-        raise SignatureError("malformed_secret") from None
+    keys = _keys(secrets, decode_secret)
     entries = [entry for entry in claim.signature.split(b" ") if entry.startswith(b"v1,")]
     if not entries:
         raise SignatureError("malformed_signature")
@@ -208,10 +205,7 @@ def verify_hex(
 ) -> Verified:
     """Like ``verify``, for the hex form; a separate door, so that no sender can choose the form."""
     claim = _claim(body, headers, now=now, tolerance=tolerance)
-    try:
-        keys = [_text_key(secret) for secret in _secret_list(secrets)]
-    except SecretError:
-        raise SignatureError("malformed_secret") from None
+    keys = _keys(secrets, _text_key)
     if not claim.signature.startswith(b"v1="):
         raise SignatureError("malformed_signature")
     _match([_hex(key, claim.message) for key in keys], [claim.signature])
@@ -266,7 +260,7 @@ def _pairs(headers: Headers) -> list[tuple[str, str]]:
     try:
         # items() of multi-valued mappings (Starlette, multidict) repeats names: duplicates show.
         source = headers.items() if isinstance(headers, Mapping) else headers
-        pairs = [(_text(pair[0]), _text(pair[1])) for pair in islice(source, _MAX_HEADERS + 1)]
+        pairs = [(_text(name), _text(value)) for name, value in islice(source, _MAX_HEADERS + 1)]
     except Exception:  # noqa: BLE001 - foreign iterables may raise anything; total means total
         raise SignatureError("malformed_headers") from None
     if len(pairs) > _MAX_HEADERS:
@@ -297,12 +291,15 @@ def _number(value: object) -> float:
     raise SignatureError("malformed_clock")
 
 
-def _secret_list(secrets: object) -> Sequence[str]:
+def _keys(secrets: object, decode: Callable[[str], bytes]) -> list[bytes]:
     if isinstance(secrets, str):
-        return (secrets,)
+        secrets = (secrets,)
     if not isinstance(secrets, Sequence) or not secrets:
-        raise SecretError("missing")
-    return secrets
+        raise SignatureError("malformed_secret")
+    try:
+        return [decode(secret) for secret in secrets]
+    except SecretError:
+        raise SignatureError("malformed_secret") from None
 
 
 def _text_key(secret: str) -> bytes:

@@ -8,6 +8,7 @@ import re
 from typing import Any, NoReturn
 
 from signoff.domain.error import MalformedBodyError
+from signoff.domain.path import Path, dotted
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
@@ -19,14 +20,11 @@ MAX_KEYS = 10_000
 MAX_CONTAINERS = 100_000
 
 _SHOWN_TEXT = 40
-_SHOWN_PATH = 200
 
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Only an escape can bring a NUL or a surrogate past the UTF-8 decoder and json's own check.
 _SUSPECT_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-
-Path = tuple[str | int, ...]
 
 
 def loads(raw: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Any:
@@ -148,13 +146,9 @@ def _check_strings(value: Any) -> None:
 
 def _check_string(text: str, path: Path, what: str) -> None:
     if "\0" in text:
-        _refuse(f"{what} contains NUL", _dotted(path))
+        _refuse(f"{what} contains NUL", dotted(path))
     if not text.isascii() and _SURROGATE.search(text):
-        _refuse(f"{what} contains a lone surrogate", _dotted(path))
-
-
-def _dotted(path: Path) -> str | None:
-    return ".".join(str(part) for part in path)[:_SHOWN_PATH] or None
+        _refuse(f"{what} contains a lone surrogate", dotted(path))
 
 
 def _shown(text: str) -> str:

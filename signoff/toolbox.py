@@ -10,11 +10,12 @@ from pathlib import Path
 from types import ModuleType
 
 from signoff.domain.error import SettingsError
-from signoff.tool import Tool
+from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
+from signoff.tooldef import Tool
 
 SETTING = "SIGNOFF_TOOLS"
 # The engine answers these itself; a tool of that name would never run.
-RESERVED = frozenset({"AskUserQuestion", "ExitPlanMode"})
+RESERVED = frozenset({ASK_TOOL, PLAN_TOOL})
 
 
 class Toolbox(Mapping[str, Tool]):

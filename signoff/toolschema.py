@@ -16,12 +16,12 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from signoff.domain.error import InvalidToolInputError, SignoffError
+from signoff.domain.path import Path, dotted
 
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _NO_DEFAULT = inspect.Parameter.empty
 _MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
-_SHOWN_PATH = 200
 
 
 class ToolDefinitionError(SignoffError):
@@ -135,7 +135,7 @@ def _invalid(error: ValidationError, tool_input: Mapping[str, Any]) -> InvalidTo
     kind = first["type"]
     if kind == "json_invalid":
         return InvalidToolInputError("the input is not JSON: it holds a lone surrogate")
-    field = _dotted(first["loc"], tool_input, missing=kind in _MISSING)
+    field = dotted(_path(first["loc"], tool_input, missing=kind in _MISSING))
     if kind in _MISSING:
         message = "is required"
     elif kind in _UNKNOWN:
@@ -145,14 +145,14 @@ def _invalid(error: ValidationError, tool_input: Mapping[str, Any]) -> InvalidTo
     return InvalidToolInputError(f"{field}: {message}" if field else message, field=field)
 
 
-def _dotted(loc: Sequence[str | int], value: Any, *, missing: bool) -> str | None:
+def _path(loc: Sequence[str | int], value: Any, *, missing: bool) -> Path:
     """The path of ``loc`` within the input; pydantic's labels of union members are left out."""
-    parts: list[str] = []
+    parts: list[str | int] = []
     for index, part in enumerate(loc):
         try:
             value = value[part]
         except (LookupError, TypeError):
             if not (missing and index == len(loc) - 1):
                 continue
-        parts.append(str(part))
-    return ".".join(parts)[:_SHOWN_PATH] or None
+        parts.append(part)
+    return tuple(parts)

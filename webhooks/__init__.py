@@ -1,0 +1,1 @@
+"""Outgoing webhooks: what is announced, to whom it may go, and one attempt after the other."""

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from signoff.domain.delivery import MAX_RETRY_AFTER_S
+
 TEXT_LIMIT = 1024
-MAX_WAIT_S = 86_400.0
 
 # 429 Too Many Requests, 503 Service Unavailable: where the header means "come back later".
 _WAITING = frozenset({429, 503})
@@ -34,7 +35,7 @@ def retry_after(status: int | None, values: Sequence[str], *, now: float) -> flo
         return None
     text = values[0].strip()
     wait = float(text) if _SECONDS.fullmatch(text) else _until(text, now)
-    return None if wait is None or wait < 0 else min(wait, MAX_WAIT_S)
+    return None if wait is None or wait < 0 else min(wait, MAX_RETRY_AFTER_S)
 
 
 def _until(text: str, now: float) -> float | None:

@@ -56,9 +56,7 @@ class Publisher:
         )
         return self.event(kind, {**payload, **(extra or {})})
 
-    def awaiting_input(
-        self, run: RunRecord, requests: Sequence[Mapping[str, Any]], *, mode: str | None = None
-    ) -> Event:
+    def awaiting_input(self, run: RunRecord, requests: Sequence[Mapping[str, Any]]) -> Event:
         """The event of a new pause; ``requests`` as request_payload makes them.
 
         ``questions`` is there only when a question or a plan is among the requests.
@@ -73,8 +71,6 @@ class Publisher:
         ]
         if questions:
             extra["questions"] = questions
-        if mode is not None:
-            extra["permission_mode"] = mode
         return self.run_event(
             run, events.RUN_AWAITING_INPUT, status="awaiting_approval", extra=extra
         )

@@ -9,6 +9,7 @@ import random
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,13 +24,14 @@ from signoff.store.facade import Store, open_store
 from signoff.store.keys import shard_prefix
 from signoff.store.listener import Listener
 from signoff.store.outbox import DueDelivery, Settled
+from signoff.store.sealing import SealError
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
 from webhooks.sender import Attempt, Sender, Signing
 from webhooks.sweeper import sweep_for_ever
 
 logger = logging.getLogger(__name__)
-SLOTS = 256
+SLOTS = 512
 #: In flight at once to one endpoint, so that a slow one holds nobody else up.
 PER_ENDPOINT = 16
 LEASE_MS = 6000
@@ -71,6 +73,7 @@ class Relay:
         self._now_ms = now_ms
         self._token = token
         self._flying: dict[int, asyncio.Task[None]] = {}
+        self._busy: Counter[str] = Counter()
         self._done: list[Settled] = []
         self._endpoints: dict[int, Endpoint] = {}
         self._due = asyncio.Event()
@@ -85,6 +88,10 @@ class Relay:
         helpers = [asyncio.create_task(self._settle()), asyncio.create_task(self._extend())]
         try:
             while True:
+                for task in helpers:
+                    if task.done():
+                        # Without it nothing would be settled: better to end and be started anew.
+                        task.result()
                 try:
                     await self._round()
                 except UnavailableError:
@@ -103,7 +110,12 @@ class Relay:
         wait_s = POLL_S
         if room > 0:
             claim = await self._store.outbox.claim(
-                self._shard, token=self._token, limit=room, cap=PER_ENDPOINT, lease_ms=LEASE_MS
+                self._shard,
+                token=self._token,
+                limit=room,
+                cap=PER_ENDPOINT,
+                lease_ms=LEASE_MS,
+                busy=self._busy,
             )
             if claim.rows:
                 await self._launch(claim.rows)
@@ -119,14 +131,34 @@ class Relay:
 
     async def _launch(self, rows: Sequence[DueDelivery]) -> None:
         ids = list({row.endpoint_id for row in rows})
-        found = dict(zip(ids, await self._store.endpoints.find_all(ids), strict=True))
+        found = await self._find(ids)
         for row in rows:
             task = asyncio.create_task(self._deliver(row, found[row.endpoint_id]))
             self._flying[row.id] = task
+            self._busy[row.account] += 1
 
-    async def _deliver(self, row: DueDelivery, endpoint: Endpoint | None) -> None:
+    async def _find(self, ids: Sequence[int]) -> dict[int, Endpoint | SealError | None]:
+        endpoints = self._store.endpoints
         try:
-            if endpoint is None or not endpoint.active:
+            return dict(zip(ids, await endpoints.find_all(ids), strict=True))
+        except SealError:
+            pass
+        # One by one: whose secret does not open waits, the others do not wait for it.
+        found: dict[int, Endpoint | SealError | None] = {}
+        for endpoint_id in ids:
+            try:
+                found[endpoint_id] = await endpoints.find(endpoint_id)
+            except SealError as error:
+                logger.error("endpoint_sealed endpoint=%d", endpoint_id)  # noqa: TRY400 - the operator needs no traceback
+                found[endpoint_id] = error
+        return found
+
+    async def _deliver(self, row: DueDelivery, endpoint: Endpoint | SealError | None) -> None:
+        try:
+            if isinstance(endpoint, SealError):
+                # Never unsigned; it is tried again like any other failure.
+                self._done.append(self._outcome(row, Attempt(outcome="failed", error="signing")))
+            elif endpoint is None or not endpoint.active:
                 reason = "endpoint_deleted" if endpoint is None else "endpoint_disabled"
                 self._done.append(_cancelled(row, reason, self._now_ms()))
             else:
@@ -139,6 +171,9 @@ class Relay:
                 self._done.append(self._outcome(row, attempt))
         finally:
             self._flying.pop(row.id, None)
+            self._busy[row.account] -= 1
+            if self._busy[row.account] <= 0:
+                del self._busy[row.account]
             self._settle_now.set()
 
     def _outcome(self, row: DueDelivery, attempt: Attempt) -> Settled:

@@ -122,7 +122,7 @@ class Sender:
         lookup: Lookup | None = None,
         trust: ssl.SSLContext | None = None,
         connections: int = 512,
-        connections_per_host: int = 64,
+        connections_per_host: int = 512,
     ) -> None:
         self._policy = policy
         self._clock = clock

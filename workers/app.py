@@ -15,8 +15,8 @@ from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
 from signoff.settings import Settings
 from signoff.store.facade import open_store
-from signoff.tool import limit_threads
 from signoff.toolbox import Toolbox
+from signoff.tooldef import limit_threads
 from webhooks.publish import Publisher
 from workers.engine import Engine
 from workers.history import Histories

@@ -12,7 +12,7 @@ from signoff.canonical import digest
 from signoff.domain.call import Call
 from signoff.domain.error import SignoffError
 from signoff.strictjson import well_formed
-from signoff.tool import CallContext, Tool, use_call
+from signoff.tooldef import CallContext, Tool, use_call
 
 logger = logging.getLogger(__name__)
 #: A longer result is cut, with a note; the model's window is not a dump.
@@ -36,7 +36,7 @@ async def execute(
     tool_input: dict[str, Any] = json.loads(call.effective_json)
     bound = digest(call.tool, tool_input)
     if bound != call.run_digest:
-        logger.error("digest_mismatch run=%d call=%s", run_id, call.id)
+        logger.error("digest_mismatch run=%d step=%d call=%d", run_id, step, call.n)
         return _error("The input is not the one that was allowed; it was not executed.")
     context = CallContext(
         run_id=run_id,

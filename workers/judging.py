@@ -16,7 +16,7 @@ from signoff.domain.question import check_plan, check_questions
 from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge, suggested_rules
 from signoff.store.records import RunRecord
 from signoff.store.steps import NewCall, NewGate
-from signoff.tool import Tool
+from signoff.tooldef import Tool
 
 #: More calls than this in one step get an error result: nobody can review them.
 MAX_CALLS = 64
@@ -87,9 +87,7 @@ class Judging:
             deny = denied_by(call.tool, user_id=run.user_id, rules=rules)
             if deny is None:
                 return Judgement(verdict=Verdict.ALLOW, grant=call.grant, why="approved")
-            return Judgement(
-                verdict=Verdict.DENY, grant=f"rule:{deny.id}", why=f"deny rule {deny.id}"
-            )
+            return _forbidden(deny)
         read_only = call.effect is Effect.READ
         return judge(call.tool, read_only=read_only, standing=run.standing, rules=rules)
 
@@ -121,8 +119,8 @@ class Judging:
         if kind is GateKind.EXTERNAL:
             deny = denied_by(use.name, user_id=run.user_id, rules=rules)
         if deny is not None:
-            content = _rule_text(deny.id)
-            judged.calls.append(_refused(use, text, asked.digest, "denied", content))
+            state, content = refusal(_forbidden(deny))
+            judged.calls.append(_refused(use, text, asked.digest, state, content))
         else:
             self._open(judged, asked, kind, Effect.ONCE)
 
@@ -223,8 +221,8 @@ def unique_ids(uses: Sequence[ToolUse], step: int) -> tuple[ToolUse, ...]:
     return tuple(fixed)
 
 
-def _rule_text(rule_id: int) -> str:
-    return f"This tool call is not permitted (deny rule {rule_id}); it was not executed."
+def _forbidden(rule: Rule) -> Judgement:
+    return Judgement(verdict=Verdict.DENY, grant=f"rule:{rule.id}", why=f"deny rule {rule.id}")
 
 
 def _error(message: str) -> SignoffError:

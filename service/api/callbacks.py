@@ -8,7 +8,6 @@ claim changes nothing and keeps nothing; the same bytes are refused the same way
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from starlette.types import Receive, Scope
 
 from service.auth import bearer
 from service.body import check, check_media, read_raw
-from service.context import Context
+from service.context import Context, path_id
 from service.decide import Docket, decide, decide_batch
 from service.dispatch import check_open
 from service.errors import refusal, status_of
@@ -43,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 PATH = "/callbacks/{webhook_id}"
 TRIES = 5
-_ID = re.compile(r"[1-9][0-9]{0,14}")
 _KEPT_BELOW = 500
 # Verified against when there is no endpoint, so that time does not tell that there is none.
 _NOBODY = "whsec_" + "A" * 43 + "="
@@ -116,10 +114,8 @@ def _read(reading: Callable[[], list[Decision]]) -> list[Decision]:
 
 
 async def _verify(context: Context, scope: Scope, raw: bytes) -> tuple[Endpoint, Verified]:
-    text: str = scope["path_params"]["webhook_id"]
-    endpoint = None
-    if _ID.fullmatch(text):
-        endpoint = await context.store.endpoints.find(int(text))
+    webhook_id = path_id(scope, "webhook_id")
+    endpoint = None if webhook_id is None else await context.store.endpoints.find(webhook_id)
     now_ms = context.now_ms()
     secrets = (_NOBODY,) if endpoint is None else endpoint.live_secrets(now_ms)
     try:

@@ -77,6 +77,8 @@ async def patch(call: Call) -> Json:
         previous_until_ms=now_ms + overlap_s * 1000,
     )
     changed = await call.context.store.endpoints.change(endpoint, change, now_ms=now_ms)
+    if body.active is True or body.url is not None:
+        await call.context.store.outbox.forgive(endpoint.id)
     return Json(webhook_body(changed, origin=call.origin, reveal=rotate))
 
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         host=args.host,
         port=port,
         loop="uvloop",
-        http="httptools",
+        http=importlib.import_module("service.protocol").BoundedProtocol,
         ws="none",
         lifespan="on",
         access_log=False,

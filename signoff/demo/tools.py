@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
-from signoff.tool import current_call, tool
+from signoff.tooldef import current_call, tool
 
 LEDGER = "SIGNOFF_DEMO_LEDGER"
 #: Long enough to be killed in the middle of it, short enough to wait for.

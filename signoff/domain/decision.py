@@ -88,8 +88,7 @@ def mode_fingerprint(gate: Gate) -> str:
 
 def denied_text(reason: str | None) -> str:
     """What the model is told of a denied call."""
-    text = "The user denied this tool call; it was not executed."
-    return f"{text} Reason: {reason}" if reason else text
+    return _with_reason("The user denied this tool call; it was not executed.", reason)
 
 
 def _answer(gate: Gate, decision: Decision) -> Settlement:
@@ -98,9 +97,7 @@ def _answer(gate: Gate, decision: Decision) -> Settlement:
             raise InvalidFieldError("a question takes answers, not a result", field="result")
         msg = "a question is settled by answers, not by allow or deny"
         raise GateRefusedError(msg, code="answer_required")
-    for name, given in (("input", decision.input), ("rules", decision.rules or None)):
-        if given is not None:
-            raise InvalidFieldError(f"{name} does not apply to a question", field=name)
+    _refuse_grant(decision, "does not apply to a question")
     if gate.kind is GateKind.PLAN:
         return _answer_plan(gate, decision.answers)
     questions = check_questions(gate.tool_input)
@@ -158,16 +155,14 @@ def _supply(gate: Gate, decision: Decision) -> Settlement:
 
 
 def _deny(gate: Gate, decision: Decision) -> Settlement:
-    for name, given in (("input", decision.input), ("rules", decision.rules or None)):
-        if given is not None:
-            raise InvalidFieldError(f"{name} goes with allow only", field=name)
+    _refuse_grant(decision, "goes with allow only")
     text = denied_text(decision.reason)
     if gate.kind is GateKind.OUTCOME_UNKNOWN:
-        text = (
+        text = _with_reason(
             "It is unknown whether this tool call took effect: it was interrupted, and the user "
-            "chose not to run it again."
+            "chose not to run it again.",
+            decision.reason,
         )
-        text = f"{text} Reason: {decision.reason}" if decision.reason else text
     return Settlement(
         state=GateState.DENIED,
         fingerprint=_print("deny", gate.digest),
@@ -206,6 +201,16 @@ def _remembered(gate: Gate, decision: Decision) -> tuple[str, ...]:
     if decision.remember:
         accepted += [str(rule["tool"]) for rule in gate.suggested_rules]
     return tuple(dict.fromkeys(accepted))
+
+
+def _refuse_grant(decision: Decision, why: str) -> None:
+    for name, given in (("input", decision.input), ("rules", decision.rules or None)):
+        if given is not None:
+            raise InvalidFieldError(f"{name} {why}", field=name)
+
+
+def _with_reason(text: str, reason: str | None) -> str:
+    return f"{text} Reason: {reason}" if reason else text
 
 
 def _result(state: str, content: str) -> dict[str, str]:

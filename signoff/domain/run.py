@@ -34,10 +34,9 @@ class RunStatus(StrEnum):
         return target
 
 
-_ENDS = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
-TERMINAL = _ENDS
+TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.RUNNING: _ENDS | {RunStatus.AWAITING_APPROVAL},
+    RunStatus.RUNNING: TERMINAL | {RunStatus.AWAITING_APPROVAL},
     # A parked run cannot complete: the model is called only when every call has its result.
     RunStatus.AWAITING_APPROVAL: frozenset(
         {RunStatus.RUNNING, RunStatus.FAILED, RunStatus.CANCELLED}

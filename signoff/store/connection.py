@@ -9,47 +9,31 @@ a lost reply is an UnavailableError and the caller, whose scripts are idempotent
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 from collections import deque
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    MasterDownError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import ResponseError
 
 from signoff.domain.error import UnavailableError
+from signoff.store.link import Address, Command, Link, Reply, pack
 
-Command = tuple[str | bytes | int | float, ...]
-_BATCH = 128
-# The client turns some codes into classes, and their texts lose the code then.
-_REFUSALS = (MasterDownError, OutOfMemoryError, ReadOnlyError)
-_REFUSAL_CODES = ("MISCONF", "BUSY ", "NOREPLICAS", "UNKILLABLE")
+_REFUSALS = ("OOM", "READONLY", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "WRONGPASS", "BUSY ")
+_DIAL_S = 1.0
 
 
 class Connection:
-    """Sends commands in batches over at most ``senders`` connections of one event loop."""
+    """Sends commands over one socket, at most ``batches`` batches on their way at once."""
 
-    def __init__(self, url: str, *, timeout_s: float = 5.0, senders: int = 2) -> None:
-        self._pool = ConnectionPool.from_url(
-            url,
-            socket_timeout=None,
-            socket_connect_timeout=1.0,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+    def __init__(self, url: str, *, timeout_s: float = 5.0, batches: int = 2) -> None:
+        self._address = Address(url)
         self._timeout_s = timeout_s
-        self._waiting: deque[tuple[Command, asyncio.Future[Any]]] = deque()
-        self._idle: list[AbstractConnection] = []
-        self._spare = senders
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._batches = batches
+        self._waiting: deque[tuple[bytes, Reply]] = deque()
+        #: Batches on their way: the link's ``done`` that completes each, and when it was sent.
+        self._flying: deque[tuple[int, float]] = deque()
+        self._link: Link | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._closed = False
 
@@ -59,98 +43,115 @@ class Connection:
         Raises UnavailableError when the server cannot be reached, does not answer within the
         timeout or refuses writes; ResponseError for what the server says of this command.
         """
-        if self._closed:
-            raise UnavailableError("the connection to the store is closed")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # Encoded here, so that a text without a UTF-8 form fails its caller and not the batch.
-        encoded = tuple(part.encode() if isinstance(part, str) else part for part in command)
-        self._waiting.append((encoded, future))
-        self._wake()
-        reply = await future
-        if isinstance(reply, ResponseError):
-            if isinstance(reply, _REFUSALS) or str(reply).startswith(_REFUSAL_CODES):
-                msg = "the store refuses the operation"
-                raise UnavailableError(msg) from reply
-            raise reply
-        return reply
+        return _checked(await self._submit(pack(command)))
 
     async def calls(self, *commands: Command) -> list[Any]:
         """The replies to several commands that travel together; no transaction."""
-        return await asyncio.gather(*(self.call(*command) for command in commands))
+        replies = [self._submit(packed) for packed in [pack(command) for command in commands]]
+        return [_checked(await reply) for reply in replies]
 
     async def close(self) -> None:
-        """Ends the connections; commands that wait fail as unavailable."""
+        """Ends the socket; commands that wait fail as unavailable, and so do later ones."""
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._fail(list(self._waiting))
-        self._waiting.clear()
-        for connection in self._idle:
-            await connection.disconnect(nowait=True)
-        await self._pool.disconnect()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.gather(self._dialling, return_exceptions=True)
+        if self._link is not None:
+            self._link.abort()
+            await asyncio.sleep(0)  # for the socket to end
+        self._give_up()
 
-    def _wake(self) -> None:
-        if not self._scheduled and (self._idle or self._spare):
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._start)
-
-    def _start(self) -> None:
-        self._scheduled = False
-        if not self._waiting or not (self._idle or self._spare):
-            return
-        if self._idle:
-            connection = self._idle.pop()
+    def _submit(self, packed: bytes) -> Reply:
+        reply: Reply = asyncio.get_running_loop().create_future()
+        self._waiting.append((packed, reply))
+        if self._closed:
+            self._give_up()
         else:
-            self._spare -= 1
-            connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
-        task = asyncio.get_running_loop().create_task(self._serve(connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._flush_soon()
+        return reply
 
-    async def _serve(self, connection: AbstractConnection) -> None:
+    def _flush_soon(self) -> None:
+        """Flushes after the calls of this turn of the loop, so that they share a batch."""
+        if not self._scheduled and len(self._flying) < self._batches:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._closed or not self._waiting or len(self._flying) >= self._batches:
+            return
+        loop = asyncio.get_running_loop()
+        if self._link is None:
+            if self._dialling is None:
+                self._dialling = loop.create_task(self._dial())
+            return
+        batch = [item for item in self._waiting if not item[1].done()]
+        self._waiting.clear()
+        if not batch:
+            return
+        self._link.send([packed for packed, _ in batch], [reply for _, reply in batch])
+        self._flying.append((self._link.sent, loop.time()))
+        if self._watch is None:
+            self._watch = loop.call_later(self._timeout_s, self._look)
+
+    async def _dial(self) -> None:
+        link: Link | None
         try:
-            while self._waiting:
-                size = min(len(self._waiting), _BATCH)
-                await self._send(connection, [self._waiting.popleft() for _ in range(size)])
+            async with asyncio.timeout(min(_DIAL_S, self._timeout_s)):
+                link = await self._address.dial(self._make_link)
+        except (OSError, TimeoutError, ResponseError):
+            link = None
         finally:
-            self._idle.append(connection)
-        if self._waiting and not self._closed:
-            self._wake()
+            self._dialling = None
+        if link is None or not link.open:
+            self._give_up()
+            return
+        self._link = link
+        self._flush_soon()
 
-    async def _send(
-        self, connection: AbstractConnection, batch: list[tuple[Command, asyncio.Future[Any]]]
-    ) -> None:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                packed = connection.pack_commands([command for command, _ in batch])
-                await connection.send_packed_command(packed, check_health=False)
-                for _, future in batch:
-                    reply = await self._reply(connection)
-                    if not future.done():
-                        future.set_result(reply)
-        except (RedisError, OSError, TimeoutError):
-            await self._drop(connection)
-            self._fail(batch)
-        except BaseException:
-            await self._drop(connection)
-            self._fail(batch)
-            raise
+    def _make_link(self) -> Link:
+        return Link(answered=self._answered, lost=self._lost)
 
-    @staticmethod
-    async def _reply(connection: AbstractConnection) -> Any:
-        try:
-            return await connection.read_response(disable_decoding=True, timeout=math.inf)
-        except ResponseError as error:
-            return error
+    def _answered(self) -> None:
+        if self._link is not None:
+            while self._flying and self._link.done >= self._flying[0][0]:
+                self._flying.popleft()
+        if self._waiting:
+            self._flush_soon()
 
-    @staticmethod
-    async def _drop(connection: AbstractConnection) -> None:
-        with contextlib.suppress(Exception):
-            await connection.disconnect(nowait=True)
+    def _lost(self, link: Link) -> None:
+        if link is self._link:
+            self._link = None
+            self._flying.clear()
+            if self._waiting and not self._closed:
+                self._flush_soon()
 
-    @staticmethod
-    def _fail(batch: list[tuple[Command, asyncio.Future[Any]]]) -> None:
-        for _, future in batch:
-            if not future.done():
-                future.set_exception(UnavailableError("the store did not answer"))
+    def _look(self) -> None:
+        """Ends a socket whose oldest batch is not answered in time; one timer watches all."""
+        self._watch = None
+        if not self._flying:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._flying[0][1] + self._timeout_s - loop.time()
+        if left <= 0 and self._link is not None:
+            self._link.abort()
+        else:
+            self._watch = loop.call_later(max(left, 0.001), self._look)
+
+    def _give_up(self) -> None:
+        while self._waiting:
+            _, reply = self._waiting.popleft()
+            if not reply.done():
+                reply.set_result(ConnectionResetError())
+
+
+def _checked(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        if isinstance(reply, OSError):
+            raise UnavailableError("the store did not answer")
+        if str(reply).startswith(_REFUSALS):
+            raise UnavailableError("the store refuses the operation") from reply
+        raise reply
+    return reply

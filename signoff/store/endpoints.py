@@ -132,14 +132,14 @@ class Endpoints:
         if change.new_secret is not None:
             purpose = _purpose(endpoint.account, endpoint.id)
             fields["secret"] = self._seal.close(change.new_secret, purpose)
-            fields["secret2"] = self._seal.close(endpoint.secret, purpose)
             fields["until2"] = str(change.previous_until_ms)
-        args = Args(id=str(endpoint.id))
+        args = Args(id=str(endpoint.id), rotate=change.new_secret is not None)
         args.control["fields"] = {name: args.blob(value) for name, value in fields.items()}
-        if not await self._scripts.run("change_endpoint", keys.GLOBAL, args):
+        changed = await self._scripts.run("change_endpoint", keys.GLOBAL, args)
+        if not changed:
             raise MissingError(f"no webhook {endpoint.id}")
         await self._catalog.bump(endpoint.account, "subs")
-        return await self.get(endpoint.account, endpoint.id)
+        return self._record(endpoint.id, pairs(changed))
 
     async def delete(self, endpoint: Endpoint) -> None:
         """Removes the endpoint; its deliveries end as cancelled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ class DueDelivery:
     id: int
     attempt: int
     endpoint_id: int
+    account: str
     event_id: str
     type: str
     run_id: int | None
@@ -78,15 +79,31 @@ class Outbox:
         self._scripts = scripts
         self._shards = shards
 
-    async def claim(self, shard: int, *, token: str, limit: int, cap: int, lease_ms: int) -> Claim:
-        """At most ``limit`` due rows, at most ``cap`` in flight for one endpoint."""
+    async def claim(
+        self,
+        shard: int,
+        *,
+        token: str,
+        limit: int,
+        cap: int,
+        lease_ms: int,
+        busy: Mapping[str, int] | None = None,
+    ) -> Claim:
+        """At most ``limit`` due rows, at most ``cap`` in flight for one endpoint.
+
+        ``busy`` is what the caller has in flight by account: none gets more slots than it leaves
+        free for the others.
+        """
         args = Args(limit=limit, cap=cap, lease_ms=lease_ms, token=token)
+        if busy is not None:
+            args.control["busy"] = dict(busy)
         reply = await self._scripts.run("claim", shard_prefix(shard), args)
         rows = [
             DueDelivery(
                 id=int(row[0]),
                 attempt=int(row[1]),
                 endpoint_id=int(row[2]),
+                account=row[7].decode(),
                 event_id=row[3].decode(),
                 type=row[4].decode(),
                 run_id=int(row[5]) if row[5] else None,
@@ -135,6 +152,12 @@ class Outbox:
         )
         args.control["event"] = event_args(args, event)
         await self._scripts.run("emit_event", shard_prefix(shard), args)
+
+    async def forgive(self, endpoint_id: int) -> None:
+        """Ends the endpoint's streak of failures, which would soon disable it again."""
+        await self._connection.calls(
+            *(("DEL", f"{prefix}epf:{endpoint_id}") for prefix in self._shards.prefixes())
+        )
 
     async def page(
         self, endpoint_id: int, *, limit: int, before: int | None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from importlib import resources
 from typing import Any
 
-from redis.exceptions import NoScriptError, ResponseError
+from pydantic_core import to_json
+from redis.exceptions import ResponseError
 
 from signoff.store.connection import Connection
 
@@ -48,13 +48,11 @@ class Scripts:
 
     async def run(self, name: str, prefix: str, args: Args) -> Any:
         """The reply of script ``name``; a server that lost its cache gets the source again."""
-        control = json.dumps(args.control, separators=(",", ":"))
+        control = to_json(args.control)
         try:
             return await self._connection.call(
                 "EVALSHA", self._digests[name], 1, prefix, control, *args.blobs
             )
-        except NoScriptError:
-            pass
         except ResponseError as error:
             if not str(error).startswith("NOSCRIPT"):
                 raise

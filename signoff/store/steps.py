@@ -98,7 +98,7 @@ class Steps:
         """Takes up to ``room`` ready runs under a lease and marks the drainer awake."""
         args = Args(drainer=drainer, lease_ms=self.lease_ms, awake_ms=awake_ms, max=room)
         rows = await self._scripts.run("take", shard_prefix(shard), args)
-        return [_held(int(row[0]), row[3], row[4]) for row in rows]
+        return [_held(int(row[0]), row[1], row[2]) for row in rows]
 
     async def sleep(self, shard: int, *, drainer: str, force: bool = False) -> bool:
         """True when the drainer is asleep; False when something is ready."""

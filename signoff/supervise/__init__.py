@@ -1,0 +1,1 @@
+"""Child processes and what they need on one machine: a data folder, a port, a store."""

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from examples import demo_tools
-from signoff.tool import CallContext, InvalidToolInputError, use_call
 from signoff.toolbox import Toolbox
+from signoff.tooldef import CallContext, InvalidToolInputError, use_call
 
 pytestmark = pytest.mark.anyio
 
@@ -223,7 +223,7 @@ async def test_a_cancelled_command_is_killed(tmp_path):
         task = asyncio.create_task(TOOLS["Bash"].run({"command": "echo $$ > pid; exec sleep 60"}))
     pid_file = _folder(tmp_path) / "pid"
     async with asyncio.timeout(10):
-        while not (pid_file.exists() and pid_file.read_text()):  # noqa: ASYNC110 - not our process
+        while not (pid_file.exists() and pid_file.read_text()):
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

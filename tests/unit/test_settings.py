@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signoff.domain.error import SettingsError
-from signoff.settings import WEBHOOK_SCHEDULE_S, Settings
+from signoff.settings import Settings
 
 KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
 OTHER_KEY = base64.urlsafe_b64encode(bytes(range(1, 33))).decode()
@@ -40,7 +40,7 @@ def test_an_empty_environment_gives_the_documented_defaults():
     settings = Settings.load({})
     assert settings.redis_url == "redis://127.0.0.1:6379/0"
     assert settings.broker_url == "redis://127.0.0.1:6379/1"
-    assert settings.webhook_schedule == WEBHOOK_SCHEDULE_S
+    assert list(settings.webhook_schedule) == [0, 5, 60, 300, 1800, 7200, 21600, 43200, 86400]
     assert (settings.lease_s, settings.sweep_s, settings.shards) == (30.0, 2.0, 1)
     assert (settings.worker_slots, settings.scripted_delay_ms) == (32, 0)
     assert settings.secret_keys == ()

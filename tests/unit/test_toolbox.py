@@ -7,11 +7,11 @@ from types import ModuleType
 import pytest
 
 from signoff.domain.error import SettingsError
-from signoff.tool import Tool, tool
 from signoff.toolbox import Toolbox
+from signoff.tooldef import Tool, tool
 
 TWO = '''
-from signoff.tool import tool
+from signoff.tooldef import tool
 
 @tool(read_only=True)
 def {first}() -> str:
@@ -134,11 +134,11 @@ def test_reserved_names_are_refused(name):
         ("def\n", "tools_j cannot be loaded: SyntaxError"),
         ("raise SystemExit(1)\n", "tools_j cannot be loaded: SystemExit"),
         (
-            "from signoff.tool import tool\n@tool\ndef f(x): ...\n",
+            "from signoff.tooldef import tool\n@tool\ndef f(x): ...\n",
             "tools_j cannot be loaded: ToolDefinitionError: tool f: the parameter 'x' has no type",
         ),
         (
-            "from signoff.tool import tool\n@tool(name='a b')\ndef f(): ...\n",
+            "from signoff.tooldef import tool\n@tool(name='a b')\ndef f(): ...\n",
             "tools_j cannot be loaded: ToolDefinitionError: tool 'a b': a name has",
         ),
     ],

@@ -10,10 +10,8 @@ from typing import Any
 
 from signoff.domain.error import SignoffError
 from signoff.domain.message import Message, Text, ToolResult, ToolUse
-from signoff.script import check_script, script_length, script_turn
+from signoff.script import script_length, script_turn
 from workers.model.port import Count, ModelError, ModelReply, ModelRequest, OnText, Usage
-
-__all__ = ["END_OF_SCRIPT", "ScriptedModel", "check_script"]
 
 END_OF_SCRIPT = "(end of script)"
 NO_SCRIPT = "You said: {{message}}"

@@ -35,7 +35,9 @@ for _, r in ipairs(A.items) do
       since = int(NOW - tonumber(redis.call('HGET', P .. 'epf:' .. ep, 'since')))
     end
     local first = redis.call('ZRANGE', P .. 'due:' .. ep, 0, 0, 'WITHSCORES')
-    if #first > 0 then redis.call('ZADD', P .. 'eps', first[2], ep) end
+    if #first > 0 then
+      redis.call('ZADD', P .. 'eps', int(math.max(tonumber(first[2]), NOW)), ep)
+    end
     out[#out + 1] = {r.id, 1, since}
   end
 end

@@ -1,7 +1,15 @@
 -- Claims due deliveries under a lease and a token, fairly over endpoints, at most A.cap in flight
--- for one endpoint; expired leases come back first.
--- ARGV[1] {limit, cap, lease_ms, token}
--- Returns {next_due_ms or '', rows}; row = {id, attempt, endpoint, event, type, run, body, settled}.
+-- for one endpoint; expired leases come back first. With A.busy an account gets a further slot
+-- only while it has fewer than are free, so that no account ever takes the last ones.
+-- ARGV[1] {limit, cap, lease_ms, token, busy? = {account = deliveries the caller has in flight}}
+-- Returns {next_due_ms or '', rows}; row = {id, attempt, endpoint, event, type, run, body, account}.
+local LATER_MS = 100
+-- An endpoint that only fails is probed, so that many dead ones do not fill an account's share.
+local FAILING, PROBES = 5, 2
+local function account_of(ep)
+  local id = redis.call('ZRANGE', P .. 'due:' .. ep, 0, 0)[1]
+  return id and redis.call('HGET', P .. 'dlv:' .. id, 'acct') or ''
+end
 local lost = redis.call('ZRANGEBYSCORE', P .. 'dlease', '-inf', int(NOW), 'LIMIT', 0, 100)
 for _, id in ipairs(lost) do
   local d = P .. 'dlv:' .. id
@@ -22,13 +30,22 @@ end
 local rows = {}
 local eps = redis.call('ZRANGEBYSCORE', P .. 'eps', '-inf', int(NOW), 'LIMIT', 0, 64)
 local share = math.max(1, math.ceil(A.limit / math.max(1, #eps)))
+local busy = {}
+for account, n in pairs(given(A.busy) and A.busy or {}) do busy[account] = n end
 for _, ep in ipairs(eps) do
   local hold = tonumber(redis.call('HGET', P .. 'ephold', ep) or '0')
   if hold > NOW then
     redis.call('ZADD', P .. 'eps', int(hold), ep)
   else
     local inflight = tonumber(redis.call('HGET', P .. 'epin', ep) or '0')
-    local room = math.min(A.cap - inflight, share, A.limit - #rows)
+    local fails = tonumber(redis.call('HGET', P .. 'epf:' .. ep, 'fails') or '0')
+    local cap = fails < FAILING and A.cap or math.min(A.cap, PROBES)
+    local room = math.min(cap - inflight, share, A.limit - #rows)
+    local account, waits = account_of(ep), false
+    if given(A.busy) and room > 0 then
+      room = math.min(room, math.ceil((A.limit - #rows - (busy[account] or 0)) / 2))
+      waits = room <= 0
+    end
     local ids = {}
     if room > 0 then
       ids = redis.call('ZRANGEBYSCORE', P .. 'due:' .. ep, '-inf', int(NOW), 'LIMIT', 0, room)
@@ -41,14 +58,17 @@ for _, ep in ipairs(eps) do
       redis.call('ZADD', P .. 'dlease', int(NOW + A.lease_ms), id)
       local v = redis.call('HMGET', d, 'ev', 'type', 'run')
       local body = redis.call('HGET', P .. 'ev:' .. v[1], 'body')
-      rows[#rows + 1] = {id, n, ep, v[1], v[2], v[3], body or ''}
+      rows[#rows + 1] = {id, n, ep, v[1], v[2], v[3], body or '', account}
     end
     if #ids > 0 then redis.call('HINCRBY', P .. 'epin', ep, #ids) end
+    busy[account] = (busy[account] or 0) + #ids
     local first = redis.call('ZRANGE', P .. 'due:' .. ep, 0, 0, 'WITHSCORES')
-    if #first == 0 or inflight + #ids >= A.cap then
+    if #first == 0 or inflight + #ids >= cap then
       redis.call('ZREM', P .. 'eps', ep)
     else
-      redis.call('ZADD', P .. 'eps', first[2], ep)
+      -- Behind those that wait: a backlog must not hide the others.
+      local again = math.max(tonumber(first[2]), waits and NOW + LATER_MS or NOW)
+      redis.call('ZADD', P .. 'eps', int(again), ep)
     end
   end
 end

@@ -5,57 +5,67 @@
 --          status?, output?, error?, error_code?, end_event?, usage, release, counts, frames}
 -- calls = {{id, tool, input, digest, state, grant?, eff, result?}}, gates = {{id, kind, n, suggested}}
 -- Returns {'ok', released, wake} | {'lost'} | {'stale', what}.
-local key, calls = P .. 'run:' .. A.id, P .. 'calls:' .. A.id
-local run = read(key)
-if run.fence ~= A.fence or terminal(run) then
-  if run.last_commit == A.commit then return {'ok', run.lease_until == '0' and 1 or 0, run.wake} end
-  return {'lost'}
+local run = load(A.id)
+if run.last_commit == A.commit then
+  return {'ok', run.lease_until == '0' and 1 or 0, run.wake}
 end
-if run.last_commit == A.commit then return {'ok', run.lease_until == '0' and 1 or 0, run.wake} end
-if given(A.mode_v) and run.mode_v ~= A.mode_v then return {'stale', 'mode'} end
-if given(A.rules_v) and stale_version('rules', run.acct, A.rules_v) then return {'stale', 'rules'} end
+if run.fence ~= A.fence or terminal(run) then return {'lost'} end
+if run.mode_v ~= A.mode_v then return {'stale', 'mode'} end
+if stale_version('rules', run.acct, A.rules_v) then return {'stale', 'rules'} end
 if given(A.subs_v) and stale_version('subs', run.acct, A.subs_v) then return {'stale', 'subs'} end
 for _, i in ipairs(A.messages) do redis.call('RPUSH', P .. 'msg:' .. A.id, blob(i)) end
-run.step = int(redis.call('HINCRBY', key, 'step', 1))
-redis.call('HINCRBY', key, 'turn_steps', 1)
-redis.call('HINCRBY', key, 'msgs', #A.messages)
-for name, n in pairs(A.usage) do redis.call('HINCRBY', key, name, n) end
-redis.call('HSET', key, 'last_commit', A.commit, 'takeovers', '0')
-redis.call('DEL', calls)
-local left, todo = #A.calls, 0
+add(run, 'step', 1)
+add(run, 'turn_steps', 1)
+add(run, 'msgs', #A.messages)
+for name, n in pairs(A.usage) do redis.call('HINCRBY', run.key, name, n) end
+put(run, 'last_commit', A.commit)
+put(run, 'takeovers', '0')
+local left, todo, fields = #A.calls, 0, {}
+local function field(name, value)
+  fields[#fields + 1] = name
+  fields[#fields + 1] = value
+end
 for n, c in ipairs(A.calls) do
   local i = (n - 1) .. '.'
-  redis.call('HSET', calls, i .. 'id', blob(c.id), i .. 'tool', blob(c.tool),
-    i .. 'input', blob(c.input), i .. 'digest', c.digest, i .. 'run_digest', c.digest,
-    i .. 'state', c.state, i .. 'eff', c.eff, i .. 'grant', c.grant or '', i .. 'attempt', '0')
+  field(i .. 'id', blob(c.id))
+  field(i .. 'tool', blob(c.tool))
+  field(i .. 'input', blob(c.input))
+  field(i .. 'digest', c.digest)
+  field(i .. 'run_digest', c.digest)
+  field(i .. 'state', c.state)
+  field(i .. 'eff', c.eff)
+  field(i .. 'grant', c.grant or '')
+  field(i .. 'attempt', '0')
   if c.state == 'done' then
-    redis.call('HSET', calls, i .. 'result', blob(c.result))
+    field(i .. 'result', blob(c.result))
     left = left - 1
   elseif c.state == 'allowed' then
-    redis.call('HSET', calls, i .. 'seq', int(redis.call('HINCRBY', key, 'seq', 1)))
+    field(i .. 'seq', int(add(run, 'seq', 1)))
     todo = todo + 1
   end
 end
-if #A.calls > 0 then redis.call('HSET', calls, 'count', #A.calls) end
-run.phase = #A.calls > 0 and 'calls' or 'model'
-run.left, run.todo, run.inflight = left, todo, 0
-redis.call('HSET', key, 'phase', run.phase, 'left', left, 'todo', todo, 'inflight', '0')
+redis.call('DEL', run.calls)
+if #A.calls > 0 then redis.call('HSET', run.calls, 'count', #A.calls, unpack(fields)) end
+put(run, 'phase', #A.calls > 0 and 'calls' or 'model')
+put(run, 'left', int(left))
+put(run, 'todo', int(todo))
+put(run, 'inflight', '0')
 if #A.gates > 0 then
-  local pause = open_gates(A.id, run, A.gates)
+  local pause = open_gates(run, A.gates)
   emit(A.pause_event, A.eps, run.acct, A.id, pause)
 end
 if given(A.status) then
-  set_status(A.id, run, A.status)
-  redis.call('HSET', key, 'output', blob(A.output), 'error', blob(A.error),
-    'error_code', A.error_code or '')
+  put(run, 'status', A.status)
+  put(run, 'output', blob(A.output))
+  put(run, 'error', blob(A.error))
+  put(run, 'error_code', A.error_code)
   emit(A.end_event, A.end_eps, run.acct, A.id, '')
 end
 frames(A.id)
-touch(key)
 local released = 0
 if terminal(run) or (A.release and run.wake == A.wake and not due(run)) then
-  redis.call('HSET', key, 'lease_until', '0')
-  redis.call('ZREM', P .. 'leases', A.id)
+  end_lease(run)
   released = 1
 end
+save(run, true)
 return {'ok', released, run.wake}

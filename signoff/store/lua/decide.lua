@@ -5,16 +5,15 @@
 -- Returns {'ok', resumed, hint, {outcome, gate flat}...}
 --       | {'refused', 0, 0, {code, gate flat}...}  (code '' = this item alone would do)
 --       | {'stale', what} | {'missing'}
-local key = P .. 'run:' .. A.id
-local run = read(key)
+local run = load(A.id)
 if run.acct ~= A.acct then return {'missing'} end
 local out, refused, fresh = {}, false, 0
 local gates = {}
 for i, s in ipairs(A.items) do
-  local gate = read(P .. 'gate:' .. s.req)
+  local gate = load_gate(s.req)
   gates[i] = gate
   local code = ''
-  if gate.run ~= A.id then code = 'gate_not_found' gate = {}
+  if gate.run ~= A.id then code = 'gate_not_found'
   elseif gate.state == 'cancelled' then code = 'gate_cancelled'
   elseif given(s.expected) and s.expected ~= gate.digest then code = 'gate_changed'
   elseif gate.state ~= 'pending' then
@@ -22,33 +21,39 @@ for i, s in ipairs(A.items) do
   elseif terminal(run) then code = 'run_not_active'
   else fresh = fresh + 1 end
   if code ~= '' then refused = true end
-  out[i] = {code, flat(gate)}
+  out[i] = code
 end
-if refused then return {'refused', 0, 0, unpack(out)} end
+local function shown(i)
+  if gates[i].run ~= A.id then return {} end
+  return redis.call('HGETALL', P .. 'gate:' .. A.items[i].req)
+end
+if refused then
+  for i, code in ipairs(out) do out[i] = {code, shown(i)} end
+  return {'refused', 0, 0, unpack(out)}
+end
 if fresh > 0 and num(run, 'open') == fresh then
   if run.mode_v ~= A.mode_v then return {'stale', 'mode'} end
   if stale_version('subs', run.acct, A.subs_v) then return {'stale', 'subs'} end
 end
 for i, s in ipairs(A.items) do
   local applied = gates[i].state == 'pending'
-  if applied then settle(A.id, run, s.req, gates[i], s) end
+  if applied then settle(run, s.req, gates[i], s) end
   if given(s.remember) then
     for _, tool in ipairs(s.remember) do
-      redis.call('HSETNX', key, 'rem:' .. blob(tool), '')
+      redis.call('HSETNX', run.key, 'rem:' .. blob(tool), '')
     end
     -- '2' says that the policies are stored; a repeat does not take that back.
     redis.call('HSETNX', P .. 'gate:' .. s.req, 'remember', '1')
   end
-  out[i] = {applied and 'applied' or 'replay', flat(read(P .. 'gate:' .. s.req))}
+  out[i] = {applied and 'applied' or 'replay', shown(i)}
 end
 local hint = 0
 if fresh > 0 then
   if num(run, 'open') == 0 then
-    set_status(A.id, run, 'running')
+    put(run, 'status', 'running')
     emit(A.event, A.eps, run.acct, A.id, '')
   end
   frames(A.id)
-  touch(key)
-  hint = wake(A.id, run)
+  hint = wake(run)
 end
 return {'ok', num(run, 'open') == 0 and 1 or 0, hint, unpack(out)}

@@ -14,13 +14,45 @@ local function int(x) return string.format('%.0f', x) end
 local function given(x) return x ~= nil and x ~= cjson.null end
 local function blob(i) if given(i) then return ARGV[i] end return '' end
 
-local function read(key)
-  local flat, map = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do map[flat[i]] = flat[i + 1] end
-  return map
+-- A run as the scripts need it: its hot fields in one read, its changes in one write (save).
+-- Values are text, as Redis keeps them; a missing field is nil.
+local HOT = {'acct', 'status', 'phase', 'mode', 'mode_v', 'fence', 'lease_until', 'wake', 'rev',
+  'step', 'turn_steps', 'msgs', 'pause_n', 'open', 'todo', 'left', 'inflight', 'seq', 'takeovers',
+  'crashed', 'last_commit'}
+local function load(id)
+  local key = P .. 'run:' .. id
+  local values = redis.call('HMGET', key, unpack(HOT))
+  local run = {id = id, key = key, calls = P .. 'calls:' .. id, changed = {}}
+  for i = 1, #HOT do if values[i] then run[HOT[i]] = values[i] end end
+  return run
+end
+
+local function put(run, name, value)
+  run[name] = value
+  local changed = run.changed
+  changed[#changed + 1] = name
+  changed[#changed + 1] = value
 end
 
 local function num(run, name) return tonumber(run[name] or '0') end
+
+local function add(run, name, n)
+  local value = num(run, name) + n
+  put(run, name, int(value))
+  return value
+end
+
+-- Writes what was put since the last save; with moved, the run's revision moves as well.
+local function save(run, moved)
+  if moved then
+    add(run, 'rev', 1)
+    put(run, 'updated', int(NOW))
+  end
+  if #run.changed > 0 then
+    redis.call('HSET', run.key, unpack(run.changed))
+    run.changed = {}
+  end
+end
 
 local function terminal(run)
   return run.status == 'completed' or run.status == 'failed' or run.status == 'cancelled'
@@ -46,44 +78,57 @@ local function hint_needed()
 end
 
 -- Queues a run. Start-time fair queueing between accounts; resumes stand before starts.
-local function make_ready(id, run, resume)
+local function make_ready(run, resume)
   local class = resume and 'r' or 's'
   local name = class .. ':' .. run.acct
   local v = tonumber(redis.call('HGET', P .. 'vtime', class) or '0')
   local f = tonumber(redis.call('HGET', P .. 'vtime', name) or '0')
   local tag = math.max(v, f)
   local score = resume and tag or tag + START_CLASS
-  if redis.call('ZADD', P .. 'ready', 'NX', int(score), id) == 1 then
+  if redis.call('ZADD', P .. 'ready', 'NX', int(score), run.id) == 1 then
     redis.call('HSET', P .. 'vtime', name, int(tag + 1))
   end
   -- Whoever was woken for the first takes all; a lost wake-up is covered by polling.
-  if redis.call('ZCARD', P .. 'ready') == 1 then redis.call('PUBLISH', P .. 'wake', id) end
+  if redis.call('ZCARD', P .. 'ready') == 1 then redis.call('PUBLISH', P .. 'wake', run.id) end
   return hint_needed()
 end
 
--- After a change that needs no lease: tell the holder, or queue the run. Returns the hint flag.
-local function wake(id, run)
-  redis.call('HINCRBY', P .. 'run:' .. id, 'wake', 1)
+-- After a change that needs no lease: save it, tell the holder or queue the run. Returns the
+-- hint flag.
+local function wake(run)
+  add(run, 'wake', 1)
+  save(run, true)
   if leased(run) then
-    redis.call('PUBLISH', P .. 'held', id)
+    redis.call('PUBLISH', P .. 'held', run.id)
     return 0
   end
-  if due(run) then return make_ready(id, run, true) end
+  if due(run) then return make_ready(run, true) end
   return 0
 end
 
 local function stale_version(what, acct, expected)
-  return redis.call('HGET', P .. 'ver', what .. ':' .. acct) ~= expected
-     and not (expected == '0' and not redis.call('HGET', P .. 'ver', what .. ':' .. acct))
+  return (redis.call('HGET', P .. 'ver', what .. ':' .. acct) or '0') ~= expected
+end
+
+-- Drops the oldest events of an account that are past keeping, some at a time. Longer than any
+-- delivery is retried, so no body is missed.
+local KEEP_MS, KEEP_EVENTS = 2592000000, 100000
+local function forget_events(acct)
+  local index = P .. 'evs:' .. acct
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', int(NOW - KEEP_MS), 'LIMIT', 0, 500)
+  if #old == 0 and redis.call('ZCARD', index) > KEEP_EVENTS then
+    old = redis.call('ZRANGE', index, 0, 499)
+  end
+  for _, id in ipairs(old) do redis.call('DEL', P .. 'ev:' .. id) end
+  if #old > 0 then redis.call('ZREM', index, unpack(old)) end
 end
 
 -- Writes one event and a due delivery for each endpoint. ev = {id, type, body}, eps = {ids}.
 local function emit(ev, eps, acct, run_id, pause)
   redis.call('HSET', P .. 'ev:' .. ev.id, 'type', ev.type, 'body', blob(ev.body), 'acct', acct,
     'run', run_id, 'at', int(NOW))
-  redis.call('PEXPIRE', P .. 'ev:' .. ev.id, A.event_ttl or '2592000000')
   redis.call('ZADD', P .. 'evs:' .. acct, int(NOW), ev.id)
-  redis.call('ZREMRANGEBYRANK', P .. 'evs:' .. acct, 0, -100001)
+  if NOW % 64 == 0 then forget_events(acct) end
   if #eps == 0 then return end
   for _, ep in ipairs(eps) do
     local n = redis.call('INCR', P .. 'dseq')
@@ -119,72 +164,76 @@ local function audit(acct, what, run_id, fields)
     'run', run_id, unpack(fields))
 end
 
+-- All frames of one move are one entry of the run's stream.
 local function frames(id)
+  local entry = {}
   for _, i in ipairs(A.frames or {}) do
-    redis.call('XADD', P .. 'st:' .. id, 'MAXLEN', '~', '5000', '*', 'f', blob(i))
+    entry[#entry + 1] = 'f'
+    entry[#entry + 1] = blob(i)
+  end
+  if #entry > 0 then
+    redis.call('XADD', P .. 'st:' .. id, 'MAXLEN', '~', '5000', '*', unpack(entry))
   end
 end
 
-local function touch(key) redis.call('HSET', key, 'updated', int(NOW)) redis.call('HINCRBY', key, 'rev', 1) end
-
-local function set_status(id, run, status)
-  if run.status ~= status then
-    run.status = status
-    redis.call('HSET', P .. 'run:' .. id, 'status', status)
-  end
+local function end_lease(run)
+  put(run, 'lease_until', '0')
+  redis.call('ZREM', P .. 'leases', run.id)
 end
 
--- Opens gates of the current step as one new pause. gates = {{id, kind, n, input?, ...}}.
-local function open_gates(id, run, gates)
-  local key, calls = P .. 'run:' .. id, P .. 'calls:' .. id
-  local pause = redis.call('HINCRBY', key, 'pause_n', 1)
+-- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested}}.
+local function open_gates(run, gates)
+  local pause = int(add(run, 'pause_n', 1))
   for _, g in ipairs(gates) do
     -- What would run: for a call that was edited and cut off, the edited input.
-    local c = redis.call('HMGET', calls, g.n .. '.id', g.n .. '.tool', g.n .. '.input',
+    local c = redis.call('HMGET', run.calls, g.n .. '.id', g.n .. '.tool', g.n .. '.input',
       g.n .. '.run_digest', g.n .. '.run_input')
-    redis.call('HSET', P .. 'gate:' .. g.id, 'run', id, 'acct', run.acct, 'kind', g.kind,
+    redis.call('HSET', P .. 'gate:' .. g.id, 'run', run.id, 'acct', run.acct, 'kind', g.kind,
       'n', g.n, 'tool_use_id', c[1], 'tool', c[2], 'input', c[5] or c[3], 'digest', c[4],
-      'suggested', blob(g.suggested), 'state', 'pending', 'pause', int(pause), 'step', run.step,
+      'suggested', blob(g.suggested), 'state', 'pending', 'pause', pause, 'step', run.step,
       'created', int(NOW))
-    redis.call('HSET', calls, g.n .. '.state', 'asked', g.n .. '.gate', g.id)
-    redis.call('RPUSH', P .. 'gates:' .. id, g.id)
-    redis.call('ZADD', P .. 'open:' .. run.acct, int(NOW), id .. ':' .. g.id)
+    redis.call('HSET', run.calls, g.n .. '.state', 'asked', g.n .. '.gate', g.id)
+    redis.call('RPUSH', P .. 'gates:' .. run.id, g.id)
+    redis.call('ZADD', P .. 'open:' .. run.acct, int(NOW), run.id .. ':' .. g.id)
   end
-  redis.call('HSET', P .. 'pauses:' .. id, int(pause), #gates)
-  run.open = redis.call('HINCRBY', key, 'open', #gates)
-  set_status(id, run, 'awaiting_approval')
-  return int(pause)
+  redis.call('HSET', P .. 'pauses:' .. run.id, pause, #gates)
+  add(run, 'open', #gates)
+  put(run, 'status', 'awaiting_approval')
+  return pause
+end
+
+local function load_gate(req)
+  local v = redis.call('HMGET', P .. 'gate:' .. req, 'run', 'state', 'digest', 'fp', 'n', 'pause')
+  return {run = v[1], state = v[2], digest = v[3], fp = v[4], n = v[5], pause = v[6]}
+end
+
+local function close_gate(run, req, gate)
+  redis.call('ZREM', P .. 'open:' .. run.acct, run.id .. ':' .. req)
+  if redis.call('HINCRBY', P .. 'pauses:' .. run.id, gate.pause, -1) == 0 then
+    supersede(run.id, gate.pause)
+  end
 end
 
 -- Settles one pending gate and gives its call the consequence. s = {state, fp, by, reason,
--- answers, result, call = 'allowed'|'done', input, digest, edited, plan_ok, remember}.
-local function settle(id, run, req, gate, s)
-  local key, calls, n = P .. 'run:' .. id, P .. 'calls:' .. id, gate.n
+-- answers, result, call = 'allowed'|'done', grant, input, digest, plan_ok}.
+local function settle(run, req, gate, s)
+  local n = gate.n
   redis.call('HSET', P .. 'gate:' .. req, 'state', s.state, 'fp', s.fp, 'by', s.by,
     'resolved', int(NOW), 'reason', blob(s.reason), 'answers', blob(s.answers),
     'eff_input', blob(s.input), 'eff_digest', s.digest or '')
-  local seq = redis.call('HINCRBY', key, 'seq', 1)
+  local seq = int(add(run, 'seq', 1))
   if s.call == 'allowed' then
-    redis.call('HSET', calls, n .. '.state', 'allowed', n .. '.seq', int(seq),
+    redis.call('HSET', run.calls, n .. '.state', 'allowed', n .. '.seq', seq,
       n .. '.grant', s.grant, n .. '.run_digest', s.digest or gate.digest)
-    if given(s.input) then redis.call('HSET', calls, n .. '.run_input', blob(s.input)) end
-    run.todo = redis.call('HINCRBY', key, 'todo', 1)
+    if given(s.input) then redis.call('HSET', run.calls, n .. '.run_input', blob(s.input)) end
+    add(run, 'todo', 1)
   else
-    redis.call('HSET', calls, n .. '.state', 'done', n .. '.result', blob(s.result))
-    run.left = redis.call('HINCRBY', key, 'left', -1)
+    redis.call('HSET', run.calls, n .. '.state', 'done', n .. '.result', blob(s.result))
+    add(run, 'left', -1)
   end
-  if s.plan_ok then redis.call('HSET', key, 'plan_ok', '1') end
-  run.open = redis.call('HINCRBY', key, 'open', -1)
-  redis.call('ZREM', P .. 'open:' .. run.acct, id .. ':' .. req)
-  if redis.call('HINCRBY', P .. 'pauses:' .. id, gate.pause, -1) == 0 then
-    supersede(id, gate.pause)
-  end
-  audit(run.acct, 'decision', id, {'request', req, 'state', s.state, 'by', s.by,
+  if s.plan_ok then put(run, 'plan_ok', '1') end
+  add(run, 'open', -1)
+  close_gate(run, req, gate)
+  audit(run.acct, 'decision', run.id, {'request', req, 'state', s.state, 'by', s.by,
     'digest', s.digest or gate.digest})
-end
-
-local function flat(map)
-  local list = {}
-  for k, v in pairs(map) do list[#list + 1] = k list[#list + 1] = v end
-  return list
 end

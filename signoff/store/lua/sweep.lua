@@ -2,16 +2,15 @@
 -- ARGV[1] {limit}  Returns {expired count, ready count}.
 local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', int(NOW), 'LIMIT', 0, A.limit)
 for _, id in ipairs(ids) do
-  local key = P .. 'run:' .. id
-  local run = read(key)
+  local run = load(id)
   redis.call('ZREM', P .. 'leases', id)
   if run.status and not leased(run) then
-    redis.call('HSET', key, 'lease_until', '0')
-    run.lease_until = '0'
+    put(run, 'lease_until', '0')
     if due(run) then
-      redis.call('HSET', key, 'crashed', '1')
-      make_ready(id, run, true)
+      put(run, 'crashed', '1')
+      make_ready(run, true)
     end
+    save(run)
   end
 end
 redis.call('ZREMRANGEBYSCORE', P .. 'awake', '-inf', int(NOW - 60000))

@@ -19,6 +19,7 @@ from signoff.store.connection import Connection
 from signoff.store.facade import Store
 from signoff.store.scripts import Args
 from signoff.supervise.embedded import find_binary
+from tests.integration.store.conftest import Desk
 
 pytestmark = pytest.mark.anyio
 
@@ -176,6 +177,23 @@ async def test_a_server_that_refuses_writes_is_unavailable(shared: Connection) -
     finally:
         await shared.call("CONFIG", "SET", "maxmemory", limit)
     await shared.call("SET", "k", "w")
+
+
+async def test_a_script_is_refused_whole_or_done_whole(store: Store) -> None:
+    """Out of memory: nothing of a run is written, and the same call goes through later."""
+    desk = Desk(store=store)
+    run = await desk.new_run()
+    _, limit = await store.connection.call("CONFIG", "GET", "maxmemory")
+    before = await store.connection.call("DBSIZE")
+    await store.connection.call("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(UnavailableError):
+            await store.runs.create(run)
+        assert await store.connection.call("DBSIZE") == before
+    finally:
+        await store.connection.call("CONFIG", "SET", "maxmemory", limit)
+    await store.runs.create(run)
+    assert (await desk.load(run.id)).status == "running"
 
 
 async def test_a_killed_server_is_unavailable_until_it_is_back(

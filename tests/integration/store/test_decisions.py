@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from signoff.domain.error import StaleError
+from signoff.domain.gate import GateKind
 from signoff.domain.mode import Mode
 from signoff.store.decisions import Decided
 from signoff.store.records import RunRecord
+from signoff.store.steps import NewGate
 from tests.integration.store.conftest import ACCOUNT, SHARD, Desk, new_call, verdict
 
 pytestmark = pytest.mark.anyio
@@ -279,8 +281,8 @@ async def test_a_switch_to_a_mode_that_needs_a_person_turns_hitl_on(desk: Desk) 
     assert (loaded.human_in_the_loop, loaded.plan_approved) == (True, True)
     await switch(desk, loaded, Mode.PLAN)
     assert not (await desk.load(run_id)).plan_approved
+    await cancel(desk, loaded)
     with pytest.raises(StaleError):
-        await cancel(desk, loaded)
         await switch(desk, loaded, Mode.APPROVAL)
 
 
@@ -300,9 +302,6 @@ async def test_an_edit_is_what_runs(desk: Desk) -> None:
 
 async def test_an_edited_call_that_was_cut_off_is_asked_with_what_ran(desk: Desk) -> None:
     """The gate shows the edited input, and a retry runs it under its own digest."""
-    from signoff.domain.gate import GateKind
-    from signoff.store.steps import NewGate
-
     run = await desk.parked()
     gate = await gate_id(desk, run)
     await desk.decide(run, verdict(gate, fingerprint="e", input_json='{"what":"y"}', digest="d2"))

@@ -124,3 +124,21 @@ async def test_a_change_and_a_delete_at_once_leave_no_ruin(store: Store) -> None
         await asyncio.gather(*changes, store.endpoints.delete(made), return_exceptions=True)
         assert await store.endpoints.find(made.id) is None
         assert await store.endpoints.list(ACCOUNT, None) == []
+
+
+async def test_rotations_at_once_follow_each_other(store: Store) -> None:
+    """Each answer shows its own secret; the last two made are the live ones."""
+    made = await create(store)
+    secrets = [f"whsec_{n}" for n in range(8)]
+    changed = await asyncio.gather(
+        *(
+            store.endpoints.change(
+                made, EndpointChange(new_secret=secret, previous_until_ms=100), now_ms=6
+            )
+            for secret in secrets
+        )
+    )
+    assert [endpoint.secret for endpoint in changed] == secrets
+    in_order = sorted(changed, key=lambda endpoint: int(endpoint.rev))
+    last = await store.endpoints.get(ACCOUNT, made.id)
+    assert last.live_secrets(99) == (in_order[-1].secret, in_order[-2].secret)

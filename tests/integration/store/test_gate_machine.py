@@ -9,18 +9,21 @@ checked on the spot against what stands in the store at that moment; all else af
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -40,7 +43,7 @@ from signoff.store.catalog import Catalog
 from signoff.store.decisions import Decided
 from signoff.store.facade import Store, open_store
 from signoff.store.records import RunRecord
-from signoff.tool import Tool, current_call, tool
+from signoff.tooldef import Tool, current_call, tool
 from tests.conftest import SECRET_KEY
 from tests.integration.store.conftest import SHARD
 from tests.integration.workers.conftest import ACCOUNT, Bench
@@ -51,6 +54,7 @@ from workers.history import Histories
 from workers.judging import Judging
 from workers.model.scripted import ScriptedModel
 
+EXAMPLES, STEPS = 80, 20
 QUESTION = {
     "question": "Which?",
     "header": "H",
@@ -73,9 +77,10 @@ def require(condition: object, what: str) -> None:
 
 @dataclass(kw_only=True)
 class Fault:
-    """What happens at the ``at``-th script of the next drive."""
+    """What happens at a script of the next drive: the ``at``-th of its name, or of all (``""``)."""
 
     kind: str
+    script: str
     at: int
     act: Callable[[], Awaitable[Any]] | None = None
 
@@ -141,8 +146,8 @@ class World:
             now_ms=lambda: 1,
             new_id=self._new_id,
             lease_s=30.0,
-            hint=lambda shard, run_id: None,
-            sleep=lambda seconds: asyncio.sleep(0),
+            hint=lambda _shard, _run_id: None,
+            sleep=lambda _seconds: asyncio.sleep(0),
         )
         return Bench(store=store, engine=engine, tools=tools, log=[])
 
@@ -180,7 +185,7 @@ class World:
         original = store.scripts.run
 
         async def run(name: str, prefix: str, args: Any) -> Any:
-            fault = self._due_fault() if faulty else None
+            fault = self._due_fault(name) if faulty else None
             if fault is not None and fault.act is not None:
                 await fault.act()
                 if self.nudges and self.driver is not None:
@@ -203,8 +208,8 @@ class World:
 
         store.scripts.run = one_at_a_time if faulty else run  # type: ignore[method-assign]
 
-    def _due_fault(self) -> Fault | None:
-        if self.fault is None:
+    def _due_fault(self, name: str) -> Fault | None:
+        if self.fault is None or self.fault.script not in (name, ""):
             return None
         self.fault.at -= 1
         if self.fault.at >= 0:
@@ -580,19 +585,6 @@ def decision_for(gate: Gate, form: str) -> Decision:
     return Decision(request_id=gate.id, **fields)
 
 
-names = st.sampled_from([*TOOLS, "send", "send", "look", "AskUserQuestion", "nope"])
-turns = st.one_of(
-    st.lists(names, min_size=1, max_size=4).map(lambda calls: {"calls": calls}),
-    st.just({"plan": "the plan"}),
-)
-modes = st.sampled_from(list(Mode))
-picks = st.integers(0, 30)
-forms = st.sampled_from(["allow", "allow", "deny", "edit", "result"])
-rule_args = (st.sampled_from(TOOLS), st.sampled_from([Verdict.ALLOW, Verdict.ASK, Verdict.DENY]))
-users = st.sampled_from([None, "u"])
-points = st.integers(0, 9)
-
-
 def script_of(turns_: list[dict[str, Any]]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for t, turn in enumerate(turns_):
@@ -608,6 +600,36 @@ def script_of(turns_: list[dict[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return made
+
+
+names = st.sampled_from([*TOOLS, "send", "send", "look", "AskUserQuestion", "nope"])
+turns = st.one_of(
+    st.lists(names, min_size=1, max_size=4).map(lambda calls: {"calls": calls}),
+    st.just({"plan": "the plan"}),
+)
+modes = st.sampled_from(list(Mode))
+picks = st.integers(0, 30)
+forms = st.sampled_from(["allow", "allow", "deny", "edit", "result"])
+rule_args = (st.sampled_from(TOOLS), st.sampled_from([Verdict.ALLOW, Verdict.ASK, Verdict.DENY]))
+users = st.sampled_from([None, "u"])
+FAULTS = ("die before", "die after", "lose reply")
+SCRIPTS = ("", "", "commit_step", "start_call", "start_call", "finish_call", "release", "ask_again")
+KINDS = (*FAULTS, "decide", "switch", "cancel", "rule", "drop", "overtake", "overtake")
+happening = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(KINDS),
+        "script": st.sampled_from(SCRIPTS),
+        "at": st.integers(0, 3),
+        "nudges": st.booleans(),
+        "number": picks,
+        "form": forms,
+        "mode": modes,
+        "made": st.tuples(*rule_args, users),
+    }
+)
+# One in four moves is not followed by a drive, so that moves also meet what they left.
+happenings = st.integers(0, 3).flatmap(lambda n: happening if n else st.none())
+scripts = st.lists(turns, min_size=1, max_size=4).map(script_of)
 
 
 class Machine(RuleBasedStateMachine):
@@ -638,82 +660,74 @@ class Machine(RuleBasedStateMachine):
         pending = self.do(self.world.pending())
         return pending[number % len(pending)] if pending else None
 
-    @precondition(lambda self: len(self.world.runs) < 4)
-    @rule(
-        script=st.lists(turns, min_size=1, max_size=3).map(script_of),
-        mode=modes,
-        user=users,
-        hitl=st.booleans(),
-    )
-    def create(
-        self, script: list[dict[str, Any]], mode: Mode, user: str | None, hitl: bool
-    ) -> None:
-        hitl = hitl or mode.needs_person
-        self.do(self.world.create(script, mode=mode.value, user_id=user, hitl=hitl))
-
-    @precondition(lambda self: self.world.runs)
-    @rule()
-    def drive(self) -> None:
-        self.do(self.world.drive(self.world.a))
-
-    @precondition(lambda self: self.world.runs)
-    @rule(kind=st.sampled_from(["die before", "die after", "lose reply"]), at=points)
-    def drive_with_a_fault(self, kind: str, at: int) -> None:
-        self.world.fault = Fault(kind=kind, at=at)
-        self.do(self.world.drive(self.world.a))
-        self.world.fault = None
-
-    @precondition(lambda self: self.world.runs)
-    @rule(
-        at=points,
-        nudges=st.booleans(),
-        number=picks,
-        form=forms,
-        mode=modes,
-        made=st.tuples(*rule_args, users),
-        what=st.sampled_from(["decide", "switch", "cancel", "rule", "drop", "overtake"]),
-    )
-    def drive_while_something_happens(
-        self,
-        *,
-        at: int,
-        nudges: bool,
-        number: int,
-        form: str,
-        mode: Mode,
-        made: tuple[str, Verdict, str | None],
-        what: str,
-    ) -> None:
-        world, run_id = self.world, self.pick(number)
-
-        async def act() -> None:
-            if what == "decide":
-                for gate in (await world.office.gates(run_id))[:1]:
-                    await world.decide(run_id, decision_for(gate, form))
-            elif what == "switch":
-                await world.switch(run_id, mode)
-            elif what == "cancel":
-                await world.cancel(run_id)
-            elif what == "rule":
-                await world.add_rule(*made)
-            elif what == "drop":
-                await world.drop_rule(number)
-            else:
-                await world.overtaken()
-
-        world.nudges = nudges
-        world.fault = Fault(kind="act", at=at, act=act)
+    def drive(self, event: dict[str, Any] | None) -> None:
+        """Engine A drives what is ready, and ``event`` happens on its way; None: not now."""
+        world = self.world
+        if event is None or not world.runs:
+            return
+        act = None if event["kind"] in FAULTS else lambda: self.act(**event)
+        world.fault = Fault(kind=event["kind"], script=event["script"], at=event["at"], act=act)
+        world.nudges = event["nudges"]
         self.do(world.drive(world.a))
         world.fault = None
 
+    async def act(self, kind: str, number: int, form: str, **event: Any) -> None:
+        world, run_id = self.world, self.pick(number)
+        if kind == "decide":
+            for gate in (await world.office.gates(run_id))[:1]:
+                await world.decide(run_id, decision_for(gate, form))
+        elif kind == "switch":
+            await world.switch(run_id, event["mode"])
+        elif kind == "cancel":
+            await world.cancel(run_id)
+        elif kind == "rule":
+            await world.add_rule(*event["made"])
+        elif kind == "drop":
+            await world.drop_rule(number)
+        else:
+            await world.overtaken()
+
+    @initialize(first=scripts, second=scripts, event=happening)
+    def begin(
+        self,
+        first: list[dict[str, Any]],
+        second: list[dict[str, Any]],
+        event: dict[str, Any],
+    ) -> None:
+        self.do(self.world.create(first, mode="autonomous"))
+        self.do(self.world.create(second, mode="approval", user_id="u"))
+        self.drive(event)
+
+    @precondition(lambda self: len(self.world.runs) < 5)
+    @rule(
+        script=scripts,
+        mode=modes,
+        user=users,
+        hitl=st.booleans(),
+        event=happenings,
+    )
+    def create(
+        self,
+        *,
+        script: list[dict[str, Any]],
+        mode: Mode,
+        user: str | None,
+        hitl: bool,
+        event: dict[str, Any] | None,
+    ) -> None:
+        hitl = hitl or mode.needs_person
+        self.do(self.world.create(script, mode=mode.value, user_id=user, hitl=hitl))
+        self.drive(event)
+
     @precondition(lambda self: self.world.runs)
-    @rule(number=picks, form=forms)
-    def decide(self, number: int, form: str) -> None:
+    @rule(number=picks, form=forms, event=happenings)
+    def decide(self, number: int, form: str, event: dict[str, Any] | None) -> None:
         if found := self.gate(number):
             run_id, gate = found
             decided = self.do(self.world.decide(run_id, decision_for(gate, form)))
             run = self.do(self.world.office.store.runs.load(ACCOUNT, run_id))
             assert decided.accepted != run.status.terminal
+        self.drive(event)
 
     @precondition(lambda self: self.world.verdicts)
     @rule(number=picks, form=forms)
@@ -730,8 +744,15 @@ class Machine(RuleBasedStateMachine):
                 assert gate.state != "cancelled" or decided.outcomes[0].code == "gate_cancelled"
 
     @precondition(lambda self: self.world.runs)
-    @rule(number=picks, mixed=st.lists(forms, min_size=1, max_size=4), bad=st.booleans())
-    def decide_a_batch(self, number: int, mixed: list[str], bad: bool) -> None:
+    @rule(
+        number=picks,
+        mixed=st.lists(forms, min_size=1, max_size=4),
+        bad=st.booleans(),
+        event=happenings,
+    )
+    def decide_a_batch(
+        self, *, number: int, mixed: list[str], bad: bool, event: dict[str, Any] | None
+    ) -> None:
         run_id = self.pick(number)
         gates = self.do(self.world.office.gates(run_id))
         decisions = [
@@ -739,14 +760,11 @@ class Machine(RuleBasedStateMachine):
             for gate, form in zip(gates, itertools.cycle(mixed), strict=False)
         ]
         if bad and decisions:
-            last = decisions[-1]
-            fields = {"verdict": last.verdict, "answers": last.answers, "result": last.result}
-            decisions[-1] = Decision(
-                request_id=last.request_id, expected_digest="another", **fields
-            )
+            decisions[-1] = dataclasses.replace(decisions[-1], expected_digest="another")
         if decisions:
             decided = self.do(self.world.decide(run_id, *decisions))
             assert not (bad and decided.accepted)
+        self.drive(event)
 
     @precondition(lambda self: self.world.runs)
     @rule(number=picks, stored=st.booleans())
@@ -761,9 +779,10 @@ class Machine(RuleBasedStateMachine):
         self.do(self.world.cancel(self.pick(number)))
 
     @precondition(lambda self: self.world.runs)
-    @rule(number=picks, mode=modes)
-    def switch(self, number: int, mode: Mode) -> None:
+    @rule(number=picks, mode=modes, event=happenings)
+    def switch(self, number: int, mode: Mode, event: dict[str, Any] | None) -> None:
         self.do(self.world.switch(self.pick(number), mode))
+        self.drive(event)
 
     @rule(name=rule_args[0], effect=rule_args[1], user=users)
     def add_rule(self, name: str, effect: Verdict, user: str | None) -> None:
@@ -814,10 +833,116 @@ def test_no_schedule_breaks_the_rules(redis_socket: Path) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=25,
-            stateful_step_count=18,
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
             deadline=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.fixture
+async def world(redis_url: str) -> AsyncIterator[World]:
+    """A world for schedules written by hand."""
+    made = World(redis_url)
+    await made.open()
+    yield made
+    await made.close()
+
+
+def step_of(*calls: str) -> list[dict[str, Any]]:
+    return script_of([{"calls": list(calls)}])
+
+
+@pytest.mark.anyio
+async def test_calls_asked_again_side_by_side_are_pauses_with_their_own_numbers(
+    world: World,
+) -> None:
+    """Two reads start at once when an ask rule comes: each event names its own pause."""
+    await world.create(step_of("look", "look", "send"), mode="approval")
+    world.fault = Fault(
+        kind="rule",
+        script="start_call",
+        at=0,
+        act=lambda: world.add_rule("look", Verdict.ASK, None),
+    )
+    await world.drive(world.a)
+    await world.check()
+    gates = await world.office.gates(1)
+    assert sorted(gate.pause for gate in gates) == [1, 2, 3]
+
+
+@pytest.mark.anyio
+async def test_a_switch_to_autonomous_settles_what_an_ask_rule_asked(world: World) -> None:
+    """Decided by the mode, it runs, and is not asked a second time."""
+    await world.add_rule("send", Verdict.ASK, None)
+    await world.create(step_of("send"), mode="approval")
+    await world.drive(world.a)
+    await world.switch(1, Mode.AUTONOMOUS)
+    await world.drive(world.a)
+    await world.check()
+    assert await world.office.status(1) == "completed"
+    assert [gate.decided_by for gate in await world.office.store.runs.gates(1)] == ["mode"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("later", [Mode.APPROVAL, Mode.PLAN])
+async def test_what_a_switch_allowed_does_not_outlive_the_mode(world: World, later: Mode) -> None:
+    """Switched back before it started: it is asked anew, or refused before the plan."""
+    await world.create(step_of("send"), mode="approval")
+    await world.drive(world.a)
+    await world.switch(1, Mode.AUTONOMOUS)
+    await world.switch(1, later)
+    await world.drive(world.a)
+    await world.check()
+    assert world.attempts == {}
+    pauses = [gate.pause for gate in await world.office.gates(1)]
+    assert pauses == ([2] if later is Mode.APPROVAL else [])
+
+
+@pytest.mark.anyio
+async def test_a_switch_to_plan_guards_what_a_rule_allowed(world: World) -> None:
+    """Right before the start: the call is refused as long as no plan is approved."""
+    await world.add_rule("send", Verdict.ALLOW, None)
+    await world.create(step_of("send"), mode="approval")
+    world.fault = Fault(
+        kind="switch", script="start_call", at=0, act=lambda: world.switch(1, Mode.PLAN)
+    )
+    await world.drive(world.a)
+    await world.check()
+    assert world.attempts == {}
+    (result,) = await world.office.results(1)
+    assert "plan is needed" in result.content
+
+
+@pytest.mark.anyio
+async def test_an_edited_call_that_was_cut_off_is_retried_as_edited(world: World) -> None:
+    """The gate shows what ran, and the retry runs just that."""
+    await world.create(step_of("send"), mode="approval")
+    await world.drive(world.a)
+    (gate,) = await world.office.gates(1)
+    await world.decide(1, decision_for(gate, "edit"))
+    world.fault = Fault(kind="die after", script="start_call", at=0)
+    await world.drive(world.a)
+    (gate,) = await world.office.gates(1)
+    assert (gate.kind, gate.tool_input) == ("outcome_unknown", {"what": "edited"})
+    await world.decide(1, decision_for(gate, "allow"))
+    await world.drive(world.a)
+    await world.check()
+    (result,) = await world.office.results(1)
+    assert result.content.endswith("Result: did edited")
+
+
+@pytest.mark.anyio
+async def test_a_once_tool_overtaken_in_the_middle_runs_once(world: World) -> None:
+    """Its late result is kept in the audit only; a person decides what is known of it."""
+    await world.create(step_of("send"), mode="autonomous")
+    world.fault = Fault(kind="overtake", script="finish_call", at=0, act=world.overtaken)
+    await world.drive(world.a)
+    await world.check()
+    (gate,) = await world.office.gates(1)
+    assert gate.kind == "outcome_unknown"
+    assert len(world.attempts["1:1:t0c0"]) == 1
+    audit = await world.office.store.connection.call("XRANGE", f"{SHARD}audit:1", "-", "+")
+    assert [row[1][1] for row in audit] == [b"tool_start", b"late_result"]

@@ -285,6 +285,20 @@ async def test_a_first_attempt_that_was_lost_is_made_again(desk: Desk) -> None:
     assert (await get(desk, row.id)).state == "superseded"
 
 
+async def test_a_pause_settled_during_a_first_attempt_that_is_lost_is_announced(
+    desk: Desk,
+) -> None:
+    """The relay died with it; the next one makes it, and only once."""
+    run, gate = await announced(desk, "7")
+    (row,) = (await claim(desk)).rows
+    await desk.decide(run, verdict(gate, "deny"))
+    await end_lease(desk, row.id)
+    (again,) = (await claim(desk)).rows
+    assert (again.id, again.attempt) == (row.id, 2)
+    await settle(desk, settled(row.id, "retry"))
+    assert (await get(desk, row.id)).state == "superseded"
+
+
 async def test_a_lost_retry_of_a_pause_that_is_over_ends(desk: Desk) -> None:
     """Its first attempt is known to have been made."""
     run, gate = await announced(desk, "7")
@@ -331,3 +345,51 @@ async def test_deliveries_are_listed_newest_first(desk: Desk) -> None:
     assert ([item.id for item in page], more) == (ids[2:4], True)
     with pytest.raises(MissingError):
         await get(desk, 999)
+
+
+async def test_no_account_takes_the_last_slots(desk: Desk) -> None:
+    """What one account has in flight never exceeds what is left free for the others."""
+    for endpoint in range(20, 60):
+        await emit(desk, str(endpoint))
+    claimed = await desk.store.outbox.claim(
+        0, token="t", limit=16, cap=10, lease_ms=30_000, busy={}
+    )
+    assert {row.account for row in claimed.rows} == {ACCOUNT}
+    assert len(claimed.rows) == 8
+    more = await desk.store.outbox.claim(
+        0, token="t", limit=8, cap=10, lease_ms=30_000, busy={ACCOUNT: 8}
+    )
+    assert more.rows == []
+    assert more.next_ms is not None
+    event = desk.event("webhook.test")
+    await desk.store.outbox.emit(0, "other", event, await desk.fanout("70"))
+    others = await desk.store.outbox.claim(
+        0, token="t", limit=8, cap=10, lease_ms=30_000, busy={ACCOUNT: 8}
+    )
+    assert [row.endpoint_id for row in others.rows] == [70]
+
+
+async def test_an_endpoint_that_only_fails_is_probed(desk: Desk) -> None:
+    """After a few failures in a row two at a time are tried; a success ends that."""
+    await emit(desk, "7", count=30)
+    first = (await claim(desk, limit=5)).rows
+    await settle(desk, *(settled(row.id, "retry") for row in first))
+    probes = (await claim(desk)).rows
+    assert len(probes) == 2
+    assert (await claim(desk)).rows == []
+    await settle(desk, settled(probes[0].id, "success"))
+    assert len((await claim(desk)).rows) == 9
+
+
+async def test_a_forgiven_endpoint_starts_a_new_streak(desk: Desk) -> None:
+    """Failures from before somebody switched it on again do not count any more."""
+    await emit(desk, "7", count=2)
+    first, second = (await claim(desk)).rows
+    await desk.store.connection.call("HSET", f"{SHARD}epf:7", "since", 1)
+    before = (await settle(desk, settled(first.id, "retry")))[first.id]
+    await desk.store.outbox.forgive(7)
+    after = (await settle(desk, settled(second.id, "retry")))[second.id]
+    assert before is not None
+    assert after is not None
+    assert before > 10**11
+    assert after < 10_000

@@ -159,8 +159,8 @@ async def test_a_commit_that_gave_the_lease_back_says_so_again(desk: Desk, kind:
     before = await snapshot(desk, run.id)
     assert await desk.store.steps.commit(run, commit) == (True, "0")
     assert await snapshot(desk, run.id) == before
+    other = await desk.step(run, [], ending=await desk.ending())
     with pytest.raises(LeaseLostError):
-        other = await desk.step(run, [], ending=await desk.ending())
         await desk.store.steps.commit(replace(run, fence="99"), other)
 
 

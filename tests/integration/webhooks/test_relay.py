@@ -160,3 +160,22 @@ async def test_a_disabled_endpoint_gets_nothing_and_its_deliveries_end(store: St
         async with relaying(store, terms):
             await until(lambda: states(store, endpoint.id, "cancelled"))
         assert receiver.count == 0
+
+
+async def test_a_secret_that_does_not_open_holds_nobody_else_up(store: Store) -> None:
+    """Its own deliveries wait, unsent and unsigned; the relay goes on with the others."""
+    async with receiving(lambda _: 200) as receiver:
+        sealed = await subscribe(store, receiver.url, events.WEBHOOK_TEST)
+        whole = await subscribe(store, receiver.url, events.WEBHOOK_TEST)
+        await store.connection.call("HSET", f"sg:{{g}}:ep:{sealed.id}", "secret", "damaged")
+        terms = Terms(schedule=(0, 3600), jitter=lambda: 0.0)
+        async with relaying(store, terms):
+            await emit(store, "evt_1")
+            await until(lambda: states(store, whole.id, "success"))
+            await until(lambda: tried(store, sealed.id))
+        assert receiver.count == 1
+
+
+async def tried(store: Store, endpoint_id: int) -> bool:
+    rows, _ = await store.outbox.page(endpoint_id, limit=1, before=None)
+    return bool(rows) and (rows[0].state, rows[0].error) == ("pending", "signing")

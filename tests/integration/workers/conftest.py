@@ -19,7 +19,7 @@ from signoff.store.decisions import Decided, Verdict
 from signoff.store.facade import Store
 from signoff.store.runs import NewRun
 from signoff.store.steps import Held
-from signoff.tool import Tool, current_call, tool
+from signoff.tooldef import Tool, current_call, tool
 from webhooks.publish import Publisher
 from workers.driver import Driver
 from workers.engine import Engine

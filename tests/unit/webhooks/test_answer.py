@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhooks.answer import MAX_WAIT_S, body_text, retry_after
+from signoff.domain.delivery import MAX_RETRY_AFTER_S
+from webhooks.answer import body_text, retry_after
 
 NOW = 1_767_225_600.0  # Thu, 01 Jan 2026 00:00:00 GMT
 
@@ -15,10 +16,10 @@ NOW = 1_767_225_600.0  # Thu, 01 Jan 2026 00:00:00 GMT
         ("7", 7.0),
         ("0", 0.0),
         (" 120 ", 120.0),
-        ("999999", MAX_WAIT_S),
-        ("9" * 300, MAX_WAIT_S),
+        ("999999", MAX_RETRY_AFTER_S),
+        ("9" * 300, MAX_RETRY_AFTER_S),
         ("Thu, 01 Jan 2026 00:01:40 GMT", 100.0),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_WAIT_S),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_S),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
@@ -70,7 +71,7 @@ def test_a_repeated_header_asks_for_nothing():
 def test_the_header_reader_is_total(text):
     """Any text is a wait within bounds or nothing."""
     wait = retry_after(503, [text], now=NOW)
-    assert wait is None or 0 <= wait <= MAX_WAIT_S
+    assert wait is None or 0 <= wait <= MAX_RETRY_AFTER_S
 
 
 @given(raw=st.binary(max_size=3000))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from signoff.domain.error import InvalidFieldError
 from signoff.domain.message import Message, Text, ToolResult, ToolUse
+from signoff.script import check_script
 from workers.model.port import ModelError, ModelReply, ModelRequest
-from workers.model.scripted import ScriptedModel, check_script
+from workers.model.scripted import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

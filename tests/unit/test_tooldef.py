@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from signoff.domain.error import SignoffError
-from signoff.tool import (
+from signoff.tooldef import (
     CallContext,
     InvalidToolInputError,
     ToolDefinitionError,
