@@ -19,9 +19,9 @@ from signoff.domain import event as events
 from signoff.domain.delivery import DISABLE_AFTER_S, after_failure
 from signoff.domain.error import MissingError, SignoffError, UnavailableError
 from signoff.settings import Settings
+from signoff.store import keys
 from signoff.store.endpoints import Endpoint, EndpointChange
 from signoff.store.facade import Store, open_store
-from signoff.store.keys import shard_prefix
 from signoff.store.listener import Listener
 from signoff.store.outbox import DueDelivery, Settled
 from signoff.store.sealing import SealError
@@ -280,9 +280,9 @@ class Relay:
 
 
 def _signing(endpoint: Endpoint, now_ms: int) -> Signing:
-    kind = "hex" if endpoint.signature == "hex" else "standard"
     return Signing(
-        kind="hex" if kind == "hex" else "standard", secrets=endpoint.live_secrets(now_ms)
+        kind="hex" if endpoint.signature == "hex" else "standard",
+        secrets=endpoint.live_secrets(now_ms),
     )
 
 
@@ -310,7 +310,7 @@ async def main() -> None:
     async with Sender(policy, clock=time.time) as sender:
         terms = Terms(schedule=settings.webhook_schedule, jitter=lambda: random.uniform(-1, 1))  # noqa: S311 - spreads retries, guards nothing
         relays = {
-            f"{shard_prefix(n)}due": Relay(
+            keys.channel(keys.shard_prefix(n), "due"): Relay(
                 n,
                 store=store,
                 sender=sender,

@@ -172,8 +172,10 @@ class Sender:
             async with asyncio.timeout(self._deadline_s):
                 await self._exchange(target, headers, body, answer)
             error = _status_error(answer.status)
-        except Exception as failure:  # noqa: BLE001 - one receiver must not stop the relay
+        except Exception as failure:
             error = _reason(failure)
+            if error == "internal":
+                logger.exception("attempt_crashed event=%s", msg_id)
         return Attempt(
             outcome="delivered" if error is None else "failed",
             status=answer.status,
@@ -279,5 +281,4 @@ def _reason(failure: Exception) -> Reason:
     for kind, reason in _REASONS:
         if isinstance(failure, kind):
             return reason
-    logger.error("webhook.attempt_crashed", exc_info=failure)
     return "internal"

@@ -9,19 +9,20 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 
 import uvloop
 
 from signoff.domain.error import UnavailableError
+from signoff.store import keys
 from signoff.store.facade import Store
-from signoff.store.keys import shard_prefix
 from signoff.store.listener import Listener
 from workers.drain import Drainer, drainer_name
 from workers.engine import Engine
 
 logger = logging.getLogger(__name__)
 BEAT_S = 4.0
+WAKES: tuple[Literal["wake", "held"], ...] = ("wake", "held")
 GRACE_S = 8.0
 #: A loop that answers later than this is blocked by something that should be in a thread.
 LAG_S = 0.25
@@ -94,8 +95,11 @@ class Runtime:
         self._engine = engine
         self._name = drainer_name(socket.gethostname(), os.getpid(), engine.new_id)
         self._drainer = Drainer(engine, name=self._name, slots=self._slots)
-        prefixes = [shard_prefix(n) for n in range(engine.store.shards.count)]
-        channels = [f"{prefix}{name}" for prefix in prefixes for name in ("wake", "held")]
+        channels = [
+            keys.channel(prefix, name)
+            for prefix in engine.store.shards.prefixes()
+            for name in WAKES
+        ]
         listener = Listener(self._redis_url, channels)
         loop = asyncio.get_running_loop()
         self._tasks = [

@@ -17,6 +17,7 @@ COMMANDS = {
     "serve": "run the HTTP service",
     "worker": "run one worker",
     "relay": "run the webhook relay and the sweeper",
+    "alive": "tell whether this host's worker or relay makes progress",
     "keys": "create, list and revoke API keys",
 }
 

@@ -66,6 +66,11 @@ def ensure_dev_accounts(redis_url: str, dev_keys: Sequence[str]) -> None:
     _run(redis_url, work)
 
 
+def alive(redis_url: str, kind: str, *, host: str, within_s: float = 10.0) -> bool:
+    """Whether a process of ``kind`` (worker, relay) on ``host`` gave a sign within the time."""
+    return _run(redis_url, lambda c: Presence(c).alive_on(kind, host, within_s))
+
+
 def check_durability(redis_url: str, *, allow_volatile: bool) -> None:
     """Raises VolatileStoreError when the server evicts or keeps no AOF, unless allowed."""
 

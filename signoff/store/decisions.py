@@ -12,6 +12,7 @@ from signoff.domain.event import Event
 from signoff.domain.gate import Gate
 from signoff.domain.message import Message, encode
 from signoff.domain.mode import Mode
+from signoff.store import keys
 from signoff.store.connection import Connection
 from signoff.store.keys import Shards
 from signoff.store.records import REMEMBERED, RunRecord, gate_record
@@ -87,8 +88,8 @@ class Decisions:
         prefix = self._shards.prefix(run.id)
         fields = [part for tool, n in tools.items() for part in (REMEMBERED + tool, str(n))]
         await self._connection.calls(
-            ("HSET", f"{prefix}run:{run.id}", *fields),
-            ("HSET", f"{prefix}gate:{gate_id}", "remember", "2"),
+            ("HSET", keys.run(prefix, run.id), *fields),
+            ("HSET", keys.gate(prefix, gate_id), "remember", "2"),
         )
 
     async def switch_mode(

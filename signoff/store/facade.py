@@ -76,7 +76,7 @@ def open_store(
 
 async def check_layout(store: Store) -> None:
     """Fixes the shard count at first use; another count later is refused."""
-    key = f"{keys.GLOBAL}layout"
+    key = keys.layout()
     count = str(store.shards.count)
     await store.connection.call("HSETNX", key, "shards", count)
     stored = (await store.connection.call("HGET", key, "shards")).decode()

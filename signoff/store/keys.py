@@ -1,4 +1,4 @@
-"""Every key name, in one place.
+"""Every key name that Python builds, in one place; what only scripts touch is named in ``lua/``.
 
 Keys of one run and its outbox carry the hash tag of their shard (``sg:{s0}:``), so a script
 touches one cluster slot. What belongs to accounts as such (endpoints, policies, keys, ids)
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Literal
 
 GLOBAL = "sg:{g}:"
 
@@ -79,19 +80,9 @@ def policies(account: str) -> str:
     return f"{GLOBAL}pol:{account}"
 
 
-def policy_index(account: str) -> str:
-    """(user, tool, effect) to rule id."""
-    return f"{GLOBAL}polidx:{account}"
-
-
 def agent(agent_id: int | str) -> str:
     """One agent."""
     return f"{GLOBAL}agent:{agent_id}"
-
-
-def agent_names(account: str) -> str:
-    """(user, name) to agent id."""
-    return f"{GLOBAL}agents:{account}"
 
 
 def idempotency(account: str, route: str, key: str) -> str:
@@ -113,3 +104,78 @@ def heartbeat(kind: str) -> str:
 def versions(prefix: str) -> str:
     """The versions of each account's rule and subscription sets, kept in every shard."""
     return f"{prefix}ver"
+
+
+def layout() -> str:
+    """How many shards the store was laid out with."""
+    return f"{GLOBAL}layout"
+
+
+def run(prefix: str, run_id: int) -> str:
+    """One run."""
+    return f"{prefix}run:{run_id}"
+
+
+def calls(prefix: str, run_id: int) -> str:
+    """The calls of a run's current step."""
+    return f"{prefix}calls:{run_id}"
+
+
+def messages(prefix: str, run_id: int) -> str:
+    """A run's history, oldest first."""
+    return f"{prefix}msg:{run_id}"
+
+
+def counters(prefix: str, run_id: int) -> str:
+    """Counters that live with a run."""
+    return f"{prefix}counters:{run_id}"
+
+
+def stream(prefix: str, run_id: int) -> str:
+    """The frames of a run, for watchers."""
+    return f"{prefix}st:{run_id}"
+
+
+def gate(prefix: str, gate_id: str) -> str:
+    """One gate."""
+    return f"{prefix}gate:{gate_id}"
+
+
+def run_gates(prefix: str, run_id: int) -> str:
+    """The ids of a run's gates, oldest first."""
+    return f"{prefix}gates:{run_id}"
+
+
+def open_gates(prefix: str, account: str) -> str:
+    """``run:gate`` of each open gate of an account, by the time it was opened."""
+    return f"{prefix}open:{account}"
+
+
+def runs(prefix: str, account: str, scope: str | None) -> str:
+    """The ids of an account's runs: those of one scope, or all."""
+    return f"{prefix}runs:{account}" + ("" if scope is None else f":{scope}")
+
+
+def delivery(prefix: str, delivery_id: int) -> str:
+    """One delivery."""
+    return f"{prefix}dlv:{delivery_id}"
+
+
+def attempts(prefix: str, delivery_id: int) -> str:
+    """The attempt log of a delivery."""
+    return f"{prefix}att:{delivery_id}"
+
+
+def endpoint_deliveries(prefix: str, endpoint_id: int) -> str:
+    """The ids of an endpoint's deliveries in one shard."""
+    return f"{prefix}dlvs:{endpoint_id}"
+
+
+def endpoint_failures(prefix: str, endpoint_id: int) -> str:
+    """Since when an endpoint has only failed in one shard."""
+    return f"{prefix}epf:{endpoint_id}"
+
+
+def channel(prefix: str, name: Literal["wake", "held", "due"]) -> str:
+    """Where a shard says that a run is ready, that a held run changed, that a delivery is due."""
+    return f"{prefix}{name}"

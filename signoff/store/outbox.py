@@ -10,6 +10,7 @@ from typing import Any, Literal
 from signoff.domain.delivery import DeliveryState
 from signoff.domain.error import MissingError
 from signoff.domain.event import Event
+from signoff.store import keys
 from signoff.store.connection import Connection
 from signoff.store.keys import Shards, shard_prefix
 from signoff.store.runs import Fanout, dumps, event_args
@@ -156,7 +157,10 @@ class Outbox:
     async def forgive(self, endpoint_id: int) -> None:
         """Ends the endpoint's streak of failures, which would soon disable it again."""
         await self._connection.calls(
-            *(("DEL", f"{prefix}epf:{endpoint_id}") for prefix in self._shards.prefixes())
+            *(
+                ("DEL", keys.endpoint_failures(prefix, endpoint_id))
+                for prefix in self._shards.prefixes()
+            )
         )
 
     async def page(
@@ -168,7 +172,7 @@ class Outbox:
             *(
                 (
                     "ZREVRANGEBYSCORE",
-                    f"{prefix}dlvs:{endpoint_id}",
+                    keys.endpoint_deliveries(prefix, endpoint_id),
                     top,
                     "-inf",
                     "LIMIT",
@@ -186,8 +190,8 @@ class Outbox:
         """One delivery with its attempt log, or MissingError."""
         prefix = self._shards.prefix(delivery_id)
         raw, log = await self._connection.calls(
-            ("HGETALL", f"{prefix}dlv:{delivery_id}"),
-            ("LRANGE", f"{prefix}att:{delivery_id}", 0, -1),
+            ("HGETALL", keys.delivery(prefix, delivery_id)),
+            ("LRANGE", keys.attempts(prefix, delivery_id), 0, -1),
         )
         if not raw:
             raise MissingError(f"no delivery {delivery_id}")

@@ -76,8 +76,6 @@ class Policies:
         # Also for one that is gone: the call before may have died ahead of the version.
         await self._catalog.bump(account, "rules")
         if rule is None or rule.user_id != user_id:
-            # A delete may have died between the row and the version: its repeat ends it.
-            await self._catalog.bump(account, "rules")
             raise MissingError(f"no permission {rule_id}")
 
 

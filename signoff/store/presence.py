@@ -49,6 +49,12 @@ class Presence:
         await self._connection.call("ZREMRANGEBYSCORE", keys.heartbeat(kind), "-inf", since - 3600)
         return int(await self._connection.call("ZCOUNT", keys.heartbeat(kind), since, "+inf"))
 
+    async def alive_on(self, kind: str, host: str, within_s: float) -> bool:
+        """Whether a process of the kind on ``host`` gave a sign within the time."""
+        since = await self._now() - within_s
+        names = await self._connection.call("ZRANGEBYSCORE", keys.heartbeat(kind), since, "+inf")
+        return any(name.decode().startswith(f"{host}:") for name in names)
+
     async def ping(self) -> bool:
         """True when the store answers."""
         return bool(await self._connection.call("PING"))

@@ -107,7 +107,7 @@ class Runs:
 
     async def load(self, account: str, run_id: int) -> RunRecord:
         """The run, or MissingError; another account's run is missing."""
-        raw = await self._connection.call("HGETALL", f"{self.shards.prefix(run_id)}run:{run_id}")
+        raw = await self._connection.call("HGETALL", keys.run(self.shards.prefix(run_id), run_id))
         if not raw or (fields := pairs(raw))["acct"] != account:
             raise MissingError(f"no run {run_id}")
         return run_record(run_id, fields)
@@ -119,13 +119,13 @@ class Runs:
 
     async def calls(self, run_id: int) -> list[Call]:
         """The calls of the run's current step."""
-        raw = await self._connection.call("HGETALL", f"{self.shards.prefix(run_id)}calls:{run_id}")
+        raw = await self._connection.call("HGETALL", keys.calls(self.shards.prefix(run_id), run_id))
         return call_records(pairs(raw))
 
     async def gates(self, run_id: int) -> list[Gate]:
         """All gates of the run, oldest first."""
         prefix = self.shards.prefix(run_id)
-        ids = await self._connection.call("LRANGE", f"{prefix}gates:{run_id}", 0, -1)
+        ids = await self._connection.call("LRANGE", keys.run_gates(prefix, run_id), 0, -1)
         return await self.gates_by_id(run_id, [item.decode() for item in ids])
 
     async def gates_by_id(self, run_id: int, ids: Sequence[str]) -> list[Gate]:
@@ -133,44 +133,44 @@ class Runs:
         if not ids:
             return []
         prefix = self.shards.prefix(run_id)
-        rows = await self._connection.calls(*(("HGETALL", f"{prefix}gate:{item}") for item in ids))
+        rows = await self._connection.calls(*(("HGETALL", keys.gate(prefix, item)) for item in ids))
         found = [(item, pairs(row)) for item, row in zip(ids, rows, strict=True) if row]
         return [gate_record(item, raw) for item, raw in found if raw["run"] == str(run_id)]
 
     async def history(self, run_id: int, start: int = 0, stop: int = -1) -> list[Message]:
         """The run's messages from position ``start`` to ``stop``, both included; -1 is the last."""
         prefix = self.shards.prefix(run_id)
-        rows = await self._connection.call("LRANGE", f"{prefix}msg:{run_id}", start, stop)
+        rows = await self._connection.call("LRANGE", keys.messages(prefix, run_id), start, stop)
         return [decode(row) for row in rows]
 
     async def history_length(self, run_id: int) -> int:
         """How many messages the run has."""
         prefix = self.shards.prefix(run_id)
-        return int(await self._connection.call("LLEN", f"{prefix}msg:{run_id}"))
+        return int(await self._connection.call("LLEN", keys.messages(prefix, run_id)))
 
     async def count(self, run_id: int, name: str) -> int:
         """A counter that lives with the run; returns the new value."""
-        key = f"{self.shards.prefix(run_id)}counters:{run_id}"
+        key = keys.counters(self.shards.prefix(run_id), run_id)
         return int(await self._connection.call("HINCRBY", key, name, 1))
 
     async def append_frame(self, run_id: int, frame: bytes) -> None:
         """Adds a frame to the run's event stream; streams are a view, never the truth."""
-        key = f"{self.shards.prefix(run_id)}st:{run_id}"
+        key = keys.stream(self.shards.prefix(run_id), run_id)
         await self._connection.call("XADD", key, "MAXLEN", "~", 5000, "*", "f", frame)
 
     async def open_gates(self, account: str, limit: int) -> list[Gate]:
         """Open gates of the account across runs, oldest first, at most ``limit`` a shard."""
         prefixes = self.shards.prefixes()
         rows = await self._connection.calls(
-            *(("ZRANGE", f"{prefix}open:{account}", 0, limit - 1) for prefix in prefixes)
+            *(("ZRANGE", keys.open_gates(prefix, account), 0, limit - 1) for prefix in prefixes)
         )
         places = [
-            (f"{prefix}gate:", item.decode().partition(":")[2])
+            (prefix, item.decode().partition(":")[2])
             for prefix, items in zip(prefixes, rows, strict=True)
             for item in items
         ]
         hashes = await self._connection.calls(
-            *(("HGETALL", prefix + gate_id) for prefix, gate_id in places)
+            *(("HGETALL", keys.gate(prefix, gate_id)) for prefix, gate_id in places)
         )
         found = [
             gate_record(gate_id, pairs(raw))
@@ -184,7 +184,7 @@ class Runs:
     async def load_all(self, account: str, ids: Sequence[int]) -> dict[int, RunRecord]:
         """Those of the named runs that the account has."""
         rows = await self._connection.calls(
-            *(("HGETALL", f"{self.shards.prefix(item)}run:{item}") for item in ids)
+            *(("HGETALL", keys.run(self.shards.prefix(item), item)) for item in ids)
         )
         found = ((item, pairs(row)) for item, row in zip(ids, rows, strict=True) if row)
         return {item: run_record(item, raw) for item, raw in found if raw["acct"] == account}
@@ -201,16 +201,16 @@ class Runs:
         agent_id: int | None = None,
     ) -> Page:
         """Runs newest first, older than ``before``; ``more`` is exact for the filters."""
-        scope = "" if every_user else f":{keys.scope_key(user_id)}"
+        scope = None if every_user else keys.scope_key(user_id)
         found: list[RunRecord] = []
         cursor = before
         while len(found) <= limit:
-            ids = await self._ids(f"runs:{account}{scope}", cursor)
+            ids = await self._ids(account, scope, cursor)
             if not ids:
                 break
             cursor = ids[-1]
             rows = await self._connection.calls(
-                *(("HGETALL", f"{self.shards.prefix(item)}run:{item}") for item in ids)
+                *(("HGETALL", keys.run(self.shards.prefix(item), item)) for item in ids)
             )
             for run_id, row in zip(ids, rows, strict=True):
                 record = run_record(run_id, pairs(row))
@@ -222,10 +222,10 @@ class Runs:
                 break
         return Page(runs=found[:limit], more=len(found) > limit)
 
-    async def _ids(self, name: str, before: int | None) -> list[int]:
+    async def _ids(self, account: str, scope: str | None, before: int | None) -> list[int]:
         top = "+inf" if before is None else f"({before}"
         commands = [
-            ("ZREVRANGEBYSCORE", f"{prefix}{name}", top, "-inf", "LIMIT", 0, _CHUNK)
+            ("ZREVRANGEBYSCORE", keys.runs(prefix, account, scope), top, "-inf", "LIMIT", 0, _CHUNK)
             for prefix in self.shards.prefixes()
         ]
         rows = await self._connection.calls(*commands)

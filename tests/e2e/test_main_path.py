@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from signoff.canonical import digest
-from tests.e2e.harness import OTHER_KEY, Client, Dev, Receiver, callback, until, verified
+from tests.e2e.harness import OTHER_KEY, ROOT, Client, Dev, Receiver, callback, until, verified
 
 QUESTION = {
     "questions": [
@@ -316,3 +319,16 @@ def test_both_mounts_serve_the_same_run(dev: Dev, client: Client, mount: str) ->
     run_id = client.create([{"text": "x"}])
     for path in (f"{mount}/runs/{run_id}", f"{mount}/runs/{run_id}/"):
         assert client.http.get(path).json()["id"] == run_id
+
+
+def test_alive_tells_whether_a_process_of_this_host_makes_progress(dev: Dev) -> None:
+    """Exit 0 for the running worker and relay, 1 for a store that nobody works on."""
+    command = [sys.executable, "-m", "signoff.cli", "alive"]
+    environ = {**os.environ, "SIGNOFF_REDIS_URL": f"unix://{dev.data}/store.sock?db=0"}
+    for kind in ("worker", "relay"):
+        assert subprocess.run([*command, kind], cwd=ROOT, env=environ, check=False).returncode == 0
+    environ["SIGNOFF_REDIS_URL"] = f"unix://{dev.data}/store.sock?db=9"
+    silent = subprocess.run(
+        [*command, "worker"], cwd=ROOT, env=environ, check=False, capture_output=True
+    )
+    assert silent.returncode == 1

@@ -15,7 +15,6 @@ import pytest
 from service.api.table import root_routes, surface_routes
 from service.context import NATIVE
 from service.errors import STATUS
-from signoff import __version__
 from signoff.cli import COMMANDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -158,10 +157,3 @@ def test_every_refusal_is_documented():
         if status < SERVER_ERROR:
             line = rf"^\| {status} \|.*`{code}`"
             assert re.search(line, text, re.MULTILINE), (status, code)
-
-
-def test_the_changelog_begins_with_this_version():
-    """The first heading of the changelog is the version of the package."""
-    heading = re.search(r"^## \[(.*?)\]", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert heading is not None
-    assert heading[1] == __version__

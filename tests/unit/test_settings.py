@@ -124,6 +124,7 @@ def test_a_given_broker_url_is_kept(given_url, broker):
         ("SIGNOFF_MCP_SERVERS", "[]"),
         ("SIGNOFF_MCP_SERVERS", "[" * 5000),
         ("SIGNOFF_WEBHOOK_ALLOW", "10.0.0.0/33"),
+        ("SIGNOFF_WEBHOOK_ALLOW", "10.0.0.1/8"),
         ("SIGNOFF_WEBHOOK_ALLOW", "localhost"),
         ("SIGNOFF_WEBHOOK_SCHEDULE", "0,5,soon"),
         ("SIGNOFF_WEBHOOK_SCHEDULE", "0,,5"),

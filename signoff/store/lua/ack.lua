@@ -24,11 +24,16 @@ for _, r in ipairs(A.items) do
     end
     redis.call('HSET', d, 'state', state, 'next', next, 'status', r.status, 'error', r.error,
       'tried', '1', 'body', blob(r.body), 'token', '')
-    if given(r.hold_ms) then redis.call('HSET', P .. 'ephold', ep, int(NOW + r.hold_ms)) end
+    -- What the receiver asked for stands, also when attempts that were on their way end otherwise.
+    local hold = tonumber(redis.call('HGET', P .. 'ephold', ep) or '0')
+    if given(r.hold_ms) then
+      redis.call('HSET', P .. 'ephold', ep, int(math.max(hold, NOW + r.hold_ms)))
+    elseif hold > 0 and hold <= NOW then
+      redis.call('HDEL', P .. 'ephold', ep)
+    end
     local since = ''
     if r.outcome == 'success' then
       redis.call('DEL', P .. 'epf:' .. ep)
-      redis.call('HDEL', P .. 'ephold', ep)
     elseif r.outcome ~= 'cancelled' then
       redis.call('HSETNX', P .. 'epf:' .. ep, 'since', int(NOW))
       redis.call('HINCRBY', P .. 'epf:' .. ep, 'fails', 1)

@@ -159,3 +159,16 @@ async def test_the_configured_address_is_the_one_shown(world, redis_url):
     async with serving(loaded) as app, client(app, "key-of-account-one") as api:
         shown = (await api.get(f"/v1/webhooks/{made.json()['id']}")).json()
     assert shown["callback_url"] == f"https://sign.acme.com/base/v1/callbacks/{shown['id']}"
+
+
+@pytest.mark.parametrize("change", [{"active": True}, {"url": "https://example.com/other"}])
+async def test_switching_on_and_a_new_url_end_the_streak_of_failures(world, change):
+    """Else the first failure after it would disable the endpoint once more."""
+    made = (await world.api.post("/v1/webhooks/", json={"url": URL})).json()
+    streak = f"sg:{{s0}}:epf:{made['id']}"
+    await world.store.connection.call("HSET", streak, "since", 1)
+    path = f"/v1/webhooks/{made['id']}"
+    assert (await world.api.patch(path, json={"events": []})).status_code == 200
+    assert await world.store.connection.call("EXISTS", streak)
+    assert (await world.api.patch(path, json=change)).status_code == 200
+    assert not await world.store.connection.call("EXISTS", streak)

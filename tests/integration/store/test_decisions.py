@@ -163,7 +163,7 @@ async def test_cancel_closes_open_gates_and_leaves_settled_ones(desk: Desk) -> N
     assert found["b"].decided_by == "ann"
     loaded = await desk.load(run.id)
     assert (loaded.status, loaded.open) == ("cancelled", 0)
-    assert await desk.store.runs.open_gates(ACCOUNT, 10) == []
+    assert await desk.store.connection.call("ZCARD", f"{SHARD}open:{ACCOUNT}") == 0
     assert codes(await desk.decide(loaded, verdict(gates["b"]))) == ["gate_cancelled"]
     assert codes(await desk.decide(loaded, verdict(gates["a"], "deny"))) == [""]
     assert codes(await desk.decide(loaded, verdict(gates["a"]))) == ["gate_resolved_otherwise"]

@@ -23,6 +23,16 @@ async def test_a_run_has_one_holder(desk: Desk) -> None:
     assert int(second.run.fence) == int(first.run.fence) + 1
 
 
+async def test_a_held_or_finished_run_in_the_queue_is_dropped(desk: Desk) -> None:
+    """Queued once too often, it is neither taken twice nor woken from the dead."""
+    held, parked = await desk.held(), await desk.parked()
+    for run_id in (held.id, parked.id, 999):
+        await desk.store.connection.call("ZADD", f"{SHARD}ready", 0, str(run_id))
+    assert await desk.take() == []
+    assert await desk.store.connection.call("ZCARD", f"{SHARD}ready") == 0
+    assert (await desk.load(held.id)).fence == held.fence
+
+
 async def test_take_takes_no_more_than_there_is_room_for(desk: Desk) -> None:
     """The rest stays ready; nothing is taken with no room."""
     for _ in range(5):
@@ -52,11 +62,23 @@ async def test_two_busy_accounts_take_turns(desk: Desk) -> None:
     assert abs(first.count("A") - first.count("B")) <= 1
 
 
+async def test_an_account_that_was_idle_saves_nothing_up(desk: Desk) -> None:
+    """A was served fifty times while B slept; from now on they take turns."""
+    for _ in range(70):
+        await desk.create(account="A")
+    await desk.take(room=50)
+    for _ in range(20):
+        await desk.create(account="B")
+    first = [item.run.account for item in await desk.take(room=10)]
+    assert abs(first.count("A") - first.count("B")) <= 1
+
+
 async def test_resumes_stand_before_starts(desk: Desk) -> None:
     """A decided run does not queue behind new ones, also not behind those of other accounts."""
+    early = [await desk.store.runs.next_id() for _ in range(3)]
     parked = await desk.parked()
-    for account in ("A", "B", ACCOUNT):
-        await desk.create(account=account)
+    for run_id, account in zip(early, ("A", "B", ACCOUNT), strict=True):
+        await desk.create(id=run_id, account=account)
     gate = (await desk.gates(parked.id))["a"]
     await desk.decide(parked, verdict(gate.id))
     (first, *_) = await desk.take()

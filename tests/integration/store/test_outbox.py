@@ -175,9 +175,9 @@ async def test_an_extended_lease_holds(desk: Desk) -> None:
 
 
 async def test_retry_after_holds_the_whole_endpoint(desk: Desk) -> None:
-    """Its other deliveries wait as well, other endpoints do not; a success ends the hold."""
+    """Its other deliveries wait as well; what was on its way neither ends nor shortens it."""
     await emit(desk, "7", count=3)
-    rows = (await claim(desk, limit=2)).rows
+    rows = (await claim(desk, limit=3)).rows
     await settle(desk, settled(rows[0].id, "retry", status=429, hold_ms=50_000))
     await emit(desk, "7")
     await emit(desk, "8")
@@ -188,7 +188,11 @@ async def test_retry_after_holds_the_whole_endpoint(desk: Desk) -> None:
     assert waits.rows == []
     assert waits.next_ms is not None
     await settle(desk, settled(rows[1].id, "success"))
-    assert [row.endpoint_id for row in (await claim(desk)).rows] == [7, 7]
+    await settle(desk, settled(rows[2].id, "retry", status=503, hold_ms=1_000))
+    still = await claim(desk)
+    assert still.rows == []
+    assert still.next_ms is not None
+    assert 40_000 < still.next_ms <= 50_000
 
 
 async def test_a_hold_does_not_look_due(desk: Desk) -> None:

@@ -23,6 +23,14 @@ async def test_the_first_claim_is_new_and_repeats_find_it(store: Store) -> None:
     assert await reserve(KEY, digest="d") == Reservation(kind="same", value="17", answer="answer ü")
 
 
+async def test_the_first_answer_is_the_one_kept(store: Store) -> None:
+    """Two that answer at once both learn it."""
+    await store.reservations.reserve(KEY, digest="d")
+    assert await store.reservations.answer(KEY, "first") == "first"
+    assert await store.reservations.answer(KEY, "second") == "first"
+    assert (await store.reservations.reserve(KEY, digest="d")).answer == "first"
+
+
 async def test_another_body_under_the_same_key_is_told_apart(store: Store) -> None:
     """Whether or not the first has its answer."""
     await store.reservations.reserve(KEY, digest="d")
@@ -41,11 +49,13 @@ async def test_a_hundred_claims_at_once_are_one_new(store: Store) -> None:
 
 
 async def test_a_claim_is_kept_for_a_day_and_can_be_taken_back(store: Store) -> None:
-    """An answer does not make it live longer."""
+    """With and without an answer; also an answer that comes after the claim ran out."""
     await store.reservations.reserve(KEY, digest="d")
-    await store.reservations.answer(KEY, "answer")
-    left = await store.connection.call("PTTL", KEY)
-    assert KEEP_MS - 60_000 < left <= KEEP_MS
+    assert KEEP_MS - 60_000 < await store.connection.call("PTTL", KEY) <= KEEP_MS
+    for _ in range(2):
+        await store.reservations.answer(KEY, "answer")
+        assert KEEP_MS - 60_000 < await store.connection.call("PTTL", KEY) <= KEEP_MS
+        await store.connection.call("DEL", KEY)
     await store.reservations.release(KEY)
     assert (await store.reservations.reserve(KEY, digest="e")).kind == "new"
 

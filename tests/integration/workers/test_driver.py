@@ -228,6 +228,17 @@ async def test_max_turns_ends_the_turn(bench: Bench) -> None:
     assert (run.status, run.error_code) == ("failed", "max_turns_exceeded")
 
 
+async def test_a_step_of_too_many_calls_is_cut_off(bench: Bench, log: list[str]) -> None:
+    """64 calls of one step are taken; the model is told that the 65th was not."""
+    many = [(f"c{n}", "look", {"what": "x"}) for n in range(65)]
+    run_id = await bench.create([calls(*many), {"text": "end"}])
+    await bench.drive()
+    results = await bench.results(run_id)
+    assert [r.state for r in results] == ["success"] * 64 + ["error"]
+    assert "At most 64 tool calls" in results[-1].content
+    assert len(log) == 64
+
+
 async def test_bad_calls_get_error_results_and_no_gate(bench: Bench, log: list[str]) -> None:
     """Unknown tools, wrong types, unknown fields, malformed questions."""
     run_id = await bench.create(

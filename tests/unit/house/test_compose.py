@@ -111,6 +111,14 @@ def test_probe_of_the_service_is_a_program(compose: dict[str, Any]) -> None:
     compile(source, "healthcheck", "exec")
 
 
+@pytest.mark.parametrize("kind", ["worker", "relay"])
+def test_probes_of_worker_and_relay_are_commands(compose: dict[str, Any], kind: str) -> None:
+    """Each asks for its own kind with a subcommand that exists."""
+    how, program, subcommand, asked = compose["services"][kind]["healthcheck"]["test"]
+    assert (how, program, asked) == ("CMD", "signoff", kind)
+    assert kind in _help_of(subcommand)
+
+
 def test_store_keeps_what_it_acknowledged(compose: dict[str, Any]) -> None:
     """The store appends before it answers, never evicts, has a volume, and is not published."""
     store = compose["services"]["store"]
