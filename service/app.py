@@ -23,6 +23,7 @@ from service.api.table import root_routes, surface_routes
 from service.auth import Keys
 from service.context import COMPATIBLE, NATIVE, Context
 from service.errors import refusal
+from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
 from signoff.domain.error import MissingError, SignoffError, UnavailableError
@@ -127,16 +128,6 @@ def make_context(settings: Settings, toolbox: Toolbox) -> Context:
         new_id=new_id,
         new_secret=lambda: new_secret(secrets.token_bytes),
     )
-
-
-def new_id() -> str:
-    """An unguessable id of 128 bits, URL safe."""
-    return secrets.token_urlsafe(16)
-
-
-def now_ms() -> int:
-    """The wall clock in Unix milliseconds."""
-    return int(time.time() * 1000)
 
 
 async def _open(context: Context) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from service.context import Context
 from signoff.domain import event as events
-from signoff.domain.call import Call, CallState
+from signoff.domain.call import Call, CallState, results_message
 from signoff.domain.decision import mode_fingerprint
 from signoff.domain.error import ConflictError, StaleError, UnavailableError
 from signoff.domain.frame import frame
 from signoff.domain.gate import Gate, GateKind, GateState
-from signoff.domain.message import Message, ResultState, ToolResult
+from signoff.domain.message import Message
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, denied_by
 from signoff.store.records import RunRecord
@@ -41,7 +42,7 @@ async def cancel(context: Context, account: str, run_id: int, *, by: str) -> Non
                 run,
                 by=by,
                 results=unfinished,
-                message=_results(context, run, calls) if calls else None,
+                message=_results(context, run, calls, unfinished) if calls else None,
                 cancelled=context.publisher.ended(run, "cancelled"),
                 fanout=await context.publisher.fanout(run, events.RUN_CANCELLED),
                 frames=[frame("cancelled")],
@@ -115,20 +116,15 @@ def _allowed(run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]) -> li
     ]
 
 
-def _results(context: Context, run: RunRecord, calls: Sequence[Call]) -> Message:
+def _results(
+    context: Context,
+    run: RunRecord,
+    calls: Sequence[Call],
+    unfinished: Mapping[int, dict[str, str]],
+) -> Message:
     """The step's results as the history keeps them, so that a reply finds it whole."""
-    return Message(
-        role="tool",
-        blocks=tuple(_result(call) for call in calls),
-        turn=run.turn,
-        step=run.step,
-        at_ms=context.now_ms(),
-    )
-
-
-def _result(call: Call) -> ToolResult:
-    state: ResultState = "interrupted"
-    content = INTERRUPTED
-    if call.state is CallState.DONE and call.result is not None:
-        state, content = call.result["state"], call.result["content"]
-    return ToolResult(tool_use_id=call.id, name=call.tool, state=state, content=content)
+    ended = [
+        replace(call, state=CallState.DONE, result=unfinished.get(call.n, call.result))
+        for call in calls
+    ]
+    return results_message(ended, turn=run.turn, step=run.step, at_ms=context.now_ms())

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
 from signoff.domain import event as events
@@ -116,6 +117,7 @@ class Relay:
                 cap=PER_ENDPOINT,
                 lease_ms=LEASE_MS,
                 busy=self._busy,
+                first_ms=round(self._terms.schedule[0] * 1000),
             )
             if claim.rows:
                 await self._launch(claim.rows)
@@ -188,6 +190,7 @@ class Relay:
         if attempt.outcome == "delivered":
             return Settled(
                 id=row.id,
+                attempt=row.attempt,
                 outcome="success",
                 status=attempt.status,
                 error=None,
@@ -212,6 +215,7 @@ class Relay:
         )
         return Settled(
             id=row.id,
+            attempt=row.attempt,
             outcome="failed" if last else "retry",
             status=attempt.status,
             error=error,
@@ -289,6 +293,7 @@ def _signing(endpoint: Endpoint, now_ms: int) -> Signing:
 def _cancelled(row: DueDelivery, reason: str, at: int) -> Settled:
     return Settled(
         id=row.id,
+        attempt=row.attempt,
         outcome="cancelled",
         status=None,
         error=reason,
@@ -305,7 +310,7 @@ async def main() -> None:
     )
     name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     hints = Hints(make_celery(settings.broker_url))
-    publisher = Publisher(store.catalog, now_ms=_now_ms, token=lambda: secrets.token_urlsafe(16))
+    publisher = Publisher(store.catalog, now_ms=now_ms, token=new_id)
     policy = Policy.load(settings.webhook_allow, dev=settings.dev)
     async with Sender(policy, clock=time.time) as sender:
         terms = Terms(schedule=settings.webhook_schedule, jitter=lambda: random.uniform(-1, 1))  # noqa: S311 - spreads retries, guards nothing
@@ -316,7 +321,7 @@ async def main() -> None:
                 sender=sender,
                 publisher=publisher,
                 terms=terms,
-                now_ms=_now_ms,
+                now_ms=now_ms,
                 token=secrets.token_hex(8),
             )
             for n in range(settings.shards)
@@ -345,7 +350,3 @@ async def _beat(store: Store, name: str) -> None:
         except UnavailableError:
             logger.warning("beat_failed")
         await asyncio.sleep(BEAT_S)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

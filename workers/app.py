@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
-import time
 from pathlib import Path
 from typing import Any
 
 from celery import Celery
 from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
 
+from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
 from signoff.settings import Settings
@@ -25,16 +24,6 @@ from workers.model.routed import RoutedModel
 from workers.model.scripted import ScriptedModel
 from workers.runtime import Runtime
 from workers.tasks import register
-
-
-def new_id() -> str:
-    """An unguessable id of 128 bits, URL safe."""
-    return secrets.token_urlsafe(16)
-
-
-def now_ms() -> int:
-    """The wall clock in Unix milliseconds."""
-    return int(time.time() * 1000)
 
 
 def make_runtime(settings: Settings, app: Celery) -> Runtime:

@@ -14,17 +14,17 @@ from dataclasses import replace
 from typing import Any
 
 from signoff.domain import event as events
-from signoff.domain.call import Call, CallState, next_moves
+from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
 from signoff.domain.frame import frame
 from signoff.domain.gate import GateKind, listed_call
-from signoff.domain.message import Message, Text, ToolResult
-from signoff.store.records import RunRecord
+from signoff.domain.message import Message, Text
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
+from signoff.strictjson import well_formed
 from workers.asking import ask_model, request_of
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.judging import JudgedStep, unique_ids
+from workers.judging import JudgedStep, named, storable
 from workers.model.port import ModelError, ModelReply
 
 logger = logging.getLogger(__name__)
@@ -198,13 +198,13 @@ class Driver:
             await self._fail(f"model_{error.kind}", error.message)
             return True
         reply = ModelReply(
-            text=reply.text,
-            tool_calls=unique_ids(reply.tool_calls, self.run.step + 1),
+            text=well_formed(reply.text),
+            tool_calls=named(reply.tool_calls, self.run.step + 1),
             usage=reply.usage,
         )
         answer = Message(
             role="assistant",
-            blocks=(*([Text(reply.text)] if reply.text else []), *reply.tool_calls),
+            blocks=(*([Text(reply.text)] if reply.text else []), *map(storable, reply.tool_calls)),
             turn=self.run.turn,
             step=self.run.step + 1,
             at_ms=engine.now_ms(),
@@ -320,7 +320,9 @@ class Driver:
         """The tool message of the step that is done, in the order the model asked."""
         if self.run.phase != "calls":
             return []
-        return [results_message(self.run, self.calls, at_ms=self._engine.now_ms())]
+        run = self.run
+        at_ms = self._engine.now_ms()
+        return [results_message(self.calls, turn=run.turn, step=run.step, at_ms=at_ms)]
 
     async def _fail(self, code: str, text: str) -> None:
         engine = self._engine
@@ -345,16 +347,6 @@ class Driver:
                 continue
             logger.info("run_failed run=%d code=%s", self.run.id, code)
             return
-
-
-def results_message(run: RunRecord, calls: Sequence[Call], *, at_ms: int) -> Message:
-    """The results of one step as the message the model sees next; every call must have one."""
-    blocks = tuple(
-        ToolResult(call.id, call.tool, call.result["state"], call.result["content"])
-        for call in calls
-        if call.state is CallState.DONE and call.result is not None
-    )
-    return Message(role="tool", blocks=blocks, turn=run.turn, step=run.step, at_ms=at_ms)
 
 
 def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from signoff.domain.question import check_plan, check_questions
 from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge, suggested_rules
 from signoff.store.records import RunRecord
 from signoff.store.steps import NewCall, NewGate
+from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
 
 #: More calls than this in one step get an error result: nobody can review them.
@@ -208,17 +210,29 @@ def refusal(judgement: Judgement) -> tuple[str, str]:
     return "denied", f"This tool call is not permitted ({judgement.why}); it was not executed."
 
 
-def unique_ids(uses: Sequence[ToolUse], step: int) -> tuple[ToolUse, ...]:
-    """The calls with ids that are unique within the step; a repeated or empty one is replaced."""
+def named(uses: Sequence[ToolUse], step: int) -> tuple[ToolUse, ...]:
+    """The calls under names that can be stored, with ids that are unique within the step."""
     seen: set[str] = set()
     fixed: list[ToolUse] = []
     for n, use in enumerate(uses):
-        call_id = use.id
+        call_id = well_formed(use.id)
         if not call_id or call_id in seen:
             call_id = f"call_{step}_{n}_{len(seen)}"
         seen.add(call_id)
-        fixed.append(use if call_id == use.id else ToolUse(call_id, use.name, use.input))
+        fixed.append(ToolUse(call_id, well_formed(use.name), use.input))
     return tuple(fixed)
+
+
+def storable(use: ToolUse) -> ToolUse:
+    """The call as the history can keep it: an input that UTF-8 cannot carry is left out.
+
+    Such an input has no canonical form either, so the call is refused with an error result.
+    """
+    try:
+        json.dumps(use.input, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return ToolUse(use.id, use.name, {})
+    return use
 
 
 def _forbidden(rule: Rule) -> Judgement:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from signoff.domain.error import IllegalMoveError
+from signoff.domain.message import Message, ToolResult
 
 
 class CallState(StrEnum):
@@ -107,6 +108,16 @@ def next_moves(calls: Sequence[Call], *, running: frozenset[int]) -> NextMoves:
         effects = [c for c in ready if c.effect is not Effect.READ]
         start += sorted(effects, key=_order)[:1]
     return NextMoves(start=tuple(start), unknown=unknown)
+
+
+def results_message(calls: Sequence[Call], *, turn: int, step: int, at_ms: int) -> Message:
+    """The results of one step as the message the model sees next; every call must have one."""
+    blocks = tuple(
+        ToolResult(call.id, call.tool, call.result["state"], call.result["content"])
+        for call in calls
+        if call.state is CallState.DONE and call.result is not None
+    )
+    return Message(role="tool", blocks=blocks, turn=turn, step=step, at_ms=at_ms)
 
 
 def _order(call: Call) -> tuple[bool, int, int]:

@@ -94,7 +94,12 @@ def judge(tool: str, *, read_only: bool, standing: Standing, rules: Iterable[Rul
         return Judgement(verdict=Verdict.ALLOW, grant="read_only", why="the tool only reads")
     if standing.mode is Mode.AUTONOMOUS:
         return Judgement(verdict=Verdict.ALLOW, grant="mode", why="autonomous mode")
-    return Judgement(verdict=Verdict.ASK, grant="", why=f"{standing.mode} mode asks")
+    asked = standing.human_in_the_loop
+    return Judgement(
+        verdict=Verdict.ASK if asked else Verdict.DENY,
+        grant="",
+        why=f"{standing.mode} mode asks{'' if asked else ' and nobody can be asked'}",
+    )
 
 
 def denied_by(tool: str, *, user_id: str | None, rules: Iterable[Rule]) -> Rule | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from redis.exceptions import ResponseError
 
+from signoff.ambient import now_ms  # noqa: TID251 - the command line is a composition root
 from signoff.store.accounts import Accounts, KeyRow
 from signoff.store.connection import Connection
 from signoff.store.presence import Presence, VolatileStoreError
@@ -37,7 +37,7 @@ def create_key(redis_url: str, *, account: str, name: str) -> NewKey:
     async def work(connection: Connection) -> NewKey:
         accounts = Accounts(connection)
         account_id = await accounts.ensure(account)
-        key_id = await accounts.add_key(account_id, secret=secret, name=name, now_ms=_now_ms())
+        key_id = await accounts.add_key(account_id, secret=secret, name=name, now_ms=now_ms())
         return NewKey(id=key_id, account=account, name=name, secret=secret)
 
     return _run(redis_url, work)
@@ -50,7 +50,7 @@ def list_keys(redis_url: str, *, account: str | None) -> list[KeyRow]:
 
 def revoke_key(redis_url: str, key_id: str) -> bool:
     """Revokes a key; False when there is none of that id."""
-    return _run(redis_url, lambda c: Accounts(c).revoke_key(key_id, now_ms=_now_ms()))
+    return _run(redis_url, lambda c: Accounts(c).revoke_key(key_id, now_ms=now_ms()))
 
 
 def ensure_dev_accounts(redis_url: str, dev_keys: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ def ensure_dev_accounts(redis_url: str, dev_keys: Sequence[str]) -> None:
         for key in dev_keys:
             name = "dev-" + hashlib.sha256(key.encode()).hexdigest()[:12]
             account_id = await accounts.ensure(name)
-            await accounts.add_key(account_id, secret=key, name="dev", now_ms=_now_ms())
+            await accounts.add_key(account_id, secret=key, name="dev", now_ms=now_ms())
 
     _run(redis_url, work)
 
@@ -100,7 +100,3 @@ def _run(redis_url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
             await connection.close()
 
     return asyncio.run(main())
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)  # noqa: TID251 - the command line is a composition root

@@ -17,7 +17,7 @@ from signoff.store.connection import Connection
 from signoff.store.keys import Shards
 from signoff.store.records import REMEMBERED, RunRecord, gate_record
 from signoff.store.runs import Fanout, dumps, event_args
-from signoff.store.scripts import Args, Scripts, pairs
+from signoff.store.scripts import Args, Scripts, pairs, stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +160,7 @@ class Decisions:
         if reply[0] == b"missing":
             raise MissingError(f"no run {run.id}")
         if reply[0] == b"stale":
-            what = reply[1].decode()
-            raise StaleError(f"{what} moved", details={"what": what})
+            raise stale(reply)
         if reply[0] == b"terminal":
             status = reply[1].decode()
             raise StaleError(f"the run is {status}", details={"what": "terminal", "status": status})

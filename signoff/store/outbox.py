@@ -44,6 +44,7 @@ class Settled:
     """The outcome of one attempt; ``log`` is its row in the attempt log."""
 
     id: int
+    attempt: int
     outcome: Literal["success", "retry", "failed", "cancelled"]
     status: int | None
     error: str | None
@@ -89,15 +90,18 @@ class Outbox:
         cap: int,
         lease_ms: int,
         busy: Mapping[str, int] | None = None,
+        first_ms: int = 0,
     ) -> Claim:
         """At most ``limit`` due rows, at most ``cap`` in flight for one endpoint.
 
         ``busy`` is what the caller has in flight by account: none gets more slots than it leaves
-        free for the others.
+        free for the others. A first attempt is made ``first_ms`` after its event.
         """
         args = Args(limit=limit, cap=cap, lease_ms=lease_ms, token=token)
         if busy is not None:
             args.control["busy"] = dict(busy)
+        if first_ms:
+            args.control["first_ms"] = first_ms
         reply = await self._scripts.run("claim", shard_prefix(shard), args)
         rows = [
             DueDelivery(
@@ -130,6 +134,7 @@ class Outbox:
         args.control["items"] = [
             {
                 "id": str(item.id),
+                "n": item.attempt,
                 "outcome": item.outcome,
                 "status": "" if item.status is None else str(item.status),
                 "error": item.error or "",

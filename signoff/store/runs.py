@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from signoff.domain.call import Call
-from signoff.domain.error import MissingError, StaleError
+from signoff.domain.error import MissingError
 from signoff.domain.event import Event
 from signoff.domain.gate import Gate, GateState
 from signoff.domain.message import Message, decode, encode
@@ -16,7 +16,7 @@ from signoff.store import keys
 from signoff.store.connection import Connection
 from signoff.store.keys import Shards
 from signoff.store.records import RunRecord, call_records, gate_record, run_record
-from signoff.store.scripts import Args, Scripts, pairs
+from signoff.store.scripts import Args, Scripts, pairs, stale
 
 _CHUNK = 100
 
@@ -102,7 +102,7 @@ class Runs:
         control["frames"] = [args.blob(frame) for frame in run.frames]
         reply = await self._scripts.run("create_run", self.shards.prefix(run.id), args)
         if reply[0] == b"stale":
-            raise StaleError("endpoints moved", details={"what": reply[1].decode()})
+            raise stale(reply)
         return reply[0] == b"ok" and bool(reply[1])
 
     async def load(self, account: str, run_id: int) -> RunRecord:

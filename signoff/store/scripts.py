@@ -9,6 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 from redis.exceptions import ResponseError
 
+from signoff.domain.error import StaleError
 from signoff.store.connection import Connection
 
 Blob = str | bytes
@@ -69,6 +70,12 @@ def _sources() -> dict[str, bytes]:
         for item in folder.iterdir()
         if item.name.endswith(".lua") and item.name != "lib.lua"
     }
+
+
+def stale(reply: list[Any]) -> StaleError:
+    """The error of a reply ``stale``, which names what moved."""
+    what = reply[1].decode()
+    return StaleError(f"{what} moved", details={"what": what})
 
 
 def pairs(flat: list[bytes]) -> dict[str, str]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from signoff.domain.call import Call, CallState, Effect
-from signoff.domain.error import LeaseLostError, StaleError
+from signoff.domain.error import LeaseLostError
 from signoff.domain.event import Event
 from signoff.domain.gate import GateKind
 from signoff.domain.message import Message, encode
 from signoff.store.keys import Shards, shard_prefix
 from signoff.store.records import RunRecord, call_records, run_record
 from signoff.store.runs import Fanout, dumps, event_args
-from signoff.store.scripts import Args, Scripts, pairs
+from signoff.store.scripts import Args, Scripts, pairs, stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +246,7 @@ class Steps:
         if reply[0] == b"lost":
             raise LeaseLostError(f"run {run.id} is held by another process")
         if reply[0] == b"stale":
-            what = reply[1].decode()
-            raise StaleError(f"{what} moved", details={"what": what})
+            raise stale(reply)
         return reply
 
 

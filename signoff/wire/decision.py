@@ -17,7 +17,7 @@ Answers = Annotated[dict[str, Any], Field(min_length=1)]
 Rules = Annotated[list[dict[str, Any]], Field(max_length=100)]
 
 
-class Approve(Body):
+class Approve(ClosedBody):
     """POST /runs/{id}/approve."""
 
     request_id: str
@@ -41,7 +41,7 @@ class Approve(Body):
         )
 
 
-class Answer(Body):
+class Answer(ClosedBody):
     """POST /runs/{id}/answer; without ``request_id`` the oldest open question is meant."""
 
     answers: Answers

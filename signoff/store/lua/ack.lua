@@ -1,5 +1,5 @@
 -- Records the outcomes of attempts; a token that is not the claimer's is refused.
--- ARGV[1] {token, items = {{id, outcome = success|retry|failed|cancelled, status, error, attempt,
+-- ARGV[1] {token, items = {{id, n, outcome = success|retry|failed|cancelled, status, error, attempt,
 --          delay_ms?, hold_ms?}}}; blobs: attempt (log row), body (first bytes of the answer)
 -- Returns per item {id, 1|0, failing_since_ms or ''}.
 local out = {}
@@ -7,7 +7,8 @@ for _, r in ipairs(A.items) do
   local d = P .. 'dlv:' .. r.id
   local v = redis.call('HMGET', d, 'token', 'state', 'ep', 'settled', 'n')
   local ep = v[3]
-  if v[1] ~= A.token or v[2] ~= 'leased' then
+  -- The attempt as well: a relay that lost a lease may have claimed the row anew itself.
+  if v[1] ~= A.token or v[2] ~= 'leased' or tonumber(v[5]) ~= r.n then
     out[#out + 1] = {r.id, 0, ''}
   else
     redis.call('ZREM', P .. 'dlease', r.id)

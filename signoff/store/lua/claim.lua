@@ -1,7 +1,8 @@
 -- Claims due deliveries under a lease and a token, fairly over endpoints, at most A.cap in flight
 -- for one endpoint; expired leases come back first. With A.busy an account gets a further slot
 -- only while it has fewer than are free, so that no account ever takes the last ones.
--- ARGV[1] {limit, cap, lease_ms, token, busy? = {account = deliveries the caller has in flight}}
+-- ARGV[1] {limit, cap, lease_ms, token, first_ms?, busy? = {account = deliveries the caller
+--          has in flight}}; first_ms: how long after the event its first attempt is made
 -- Returns {next_due_ms or '', rows}; row = {id, attempt, endpoint, event, type, run, body, account}.
 local LATER_MS = 100
 -- An endpoint that only fails is probed, so that many dead ones do not fill an account's share.
@@ -27,6 +28,21 @@ for _, id in ipairs(lost) do
     end
   end
 end
+-- Without those whose first attempt has to wait after the event; they come back when it is time.
+local function ripe(ep, ids)
+  if not given(A.first_ms) then return ids end
+  local out = {}
+  for _, id in ipairs(ids) do
+    local v = redis.call('HMGET', P .. 'dlv:' .. id, 'n', 'created')
+    local at = tonumber(v[2]) + A.first_ms
+    if v[1] == '0' and at > NOW then
+      redis.call('ZADD', P .. 'due:' .. ep, int(at), id)
+      redis.call('HSET', P .. 'dlv:' .. id, 'next', int(at))
+    else out[#out + 1] = id end
+  end
+  return out
+end
+
 local rows = {}
 local eps = redis.call('ZRANGEBYSCORE', P .. 'eps', '-inf', int(NOW), 'LIMIT', 0, 64)
 local share = math.max(1, math.ceil(A.limit / math.max(1, #eps)))
@@ -50,6 +66,7 @@ for _, ep in ipairs(eps) do
     if room > 0 then
       ids = redis.call('ZRANGEBYSCORE', P .. 'due:' .. ep, '-inf', int(NOW), 'LIMIT', 0, room)
     end
+    ids = ripe(ep, ids)
     for _, id in ipairs(ids) do
       local d = P .. 'dlv:' .. id
       local n = redis.call('HINCRBY', d, 'n', 1)

@@ -9,6 +9,16 @@ put(run, 'status', 'failed')
 put(run, 'error', blob(A.error))
 put(run, 'error_code', A.error_code)
 end_lease(run)
+-- Its open gates stay pending for the record, but nobody is asked any more.
+if num(run, 'open') > 0 then
+  for _, req in ipairs(redis.call('LRANGE', P .. 'gates:' .. A.id, 0, -1)) do
+    local gate = load_gate(req)
+    if gate.state == 'pending' then
+      redis.call('ZREM', P .. 'open:' .. run.acct, run.id .. ':' .. req)
+      supersede(run.id, gate.pause)
+    end
+  end
+end
 emit(A.event, A.eps, run.acct, A.id, '')
 frames(A.id)
 save(run, true)

@@ -264,9 +264,14 @@ async def test_runs_of_others_are_missing(world):
         (world.api, f"/v1/runs/{'9' * 5000}"),
     ):
         refused(await client.get(path), 404, "not_found")
-    for action in ("cancel", "approve", "answer", "decisions"):
-        one = {"request_id": "req_x", "decision": "allow"}
-        body = {**one, "answers": {"q": "a"}, "decisions": [one]}
+    one = {"request_id": "req_x", "decision": "allow"}
+    bodies: dict[str, dict[str, object]] = {
+        "cancel": {},
+        "approve": one,
+        "answer": {"request_id": "req_x", "answers": {"q": "a"}},
+        "decisions": {"decisions": [one]},
+    }
+    for action, body in bodies.items():
         refused(await world.other.post(f"/v1/runs/{run_id}/{action}", json=body), 404, "not_found")
     for path in ("permissions", "messages"):
         refused(await world.other.get(f"/v1/runs/{run_id}/{path}"), 404, "not_found")

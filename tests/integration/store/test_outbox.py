@@ -25,7 +25,7 @@ async def claim(desk: Desk, *, token: str = "t", limit: int = 100, cap: int = 10
     return await desk.store.outbox.claim(0, token=token, limit=limit, cap=cap, lease_ms=30_000)
 
 
-def settled(delivery: int, outcome: Any, **fields: Any) -> Settled:
+def settled(delivery: int, outcome: Any, attempt: int = 1, **fields: Any) -> Settled:
     given: dict[str, Any] = {
         "status": 500,
         "error": None,
@@ -33,7 +33,7 @@ def settled(delivery: int, outcome: Any, **fields: Any) -> Settled:
         "log": {"outcome": outcome},
         "delay_ms": 60_000 if outcome == "retry" else None,
     }
-    return Settled(id=delivery, outcome=outcome, **{**given, **fields})
+    return Settled(id=delivery, attempt=attempt, outcome=outcome, **{**given, **fields})
 
 
 async def settle(desk: Desk, *items: Settled, token: str = "t") -> dict[int, int | None]:
@@ -123,6 +123,18 @@ async def test_a_success_is_final(desk: Desk) -> None:
     assert (await claim(desk)).rows == []
 
 
+async def test_a_first_attempt_may_have_to_wait(desk: Desk) -> None:
+    """A schedule that does not begin with 0: nothing before its time, listed as pending."""
+    await emit(desk, "7")
+    early = await desk.store.outbox.claim(
+        0, token="t", limit=10, cap=10, lease_ms=30_000, first_ms=60_000
+    )
+    assert early.rows == []
+    assert early.next_ms is not None
+    assert 50_000 < early.next_ms <= 60_000
+    assert (await claim(desk)).rows == []
+
+
 async def test_a_retry_comes_at_its_time(desk: Desk) -> None:
     """Not before; with the next number."""
     await emit(desk, "7")
@@ -137,7 +149,7 @@ async def test_a_retry_comes_at_its_time(desk: Desk) -> None:
     await make_due(desk, row.id, "7")
     (again,) = (await claim(desk)).rows
     assert (again.id, again.attempt, again.body) == (row.id, 2, row.body)
-    await settle(desk, settled(row.id, "failed", error="gone"))
+    await settle(desk, settled(row.id, "failed", 2, error="gone"))
     found = await get(desk, row.id)
     assert (found.state, found.error, len(found.log)) == ("failed", "gone", 2)
 
@@ -151,9 +163,11 @@ async def test_a_lost_lease_is_claimed_again_exactly_once(desk: Desk) -> None:
     assert (again.id, again.attempt) == (row.id, 2)
     assert (await claim(desk, token="third")).rows == []
     assert await settle(desk, settled(row.id, "success"), token="old") == {}
+    # Also when it was the relay itself that took the row again: the attempt is another one.
+    assert await settle(desk, settled(row.id, "success"), token="new") == {}
     assert (await get(desk, row.id)).state == "leased"
-    assert await settle(desk, settled(row.id, "success"), token="new") == {row.id: None}
-    assert await settle(desk, settled(row.id, "retry"), token="new") == {}
+    assert await settle(desk, settled(row.id, "success", 2), token="new") == {row.id: None}
+    assert await settle(desk, settled(row.id, "retry", 2), token="new") == {}
     found = await get(desk, row.id)
     assert (found.state, [item["outcome"] for item in found.log]) == (
         "success",
@@ -285,7 +299,7 @@ async def test_a_first_attempt_that_was_lost_is_made_again(desk: Desk) -> None:
     await settle(desk, settled(other.id, "success"))
     (again,) = (await claim(desk)).rows
     assert again.id == row.id
-    await settle(desk, settled(row.id, "retry"))
+    await settle(desk, settled(row.id, "retry", 2))
     assert (await get(desk, row.id)).state == "superseded"
 
 
@@ -299,7 +313,7 @@ async def test_a_pause_settled_during_a_first_attempt_that_is_lost_is_announced(
     await end_lease(desk, row.id)
     (again,) = (await claim(desk)).rows
     assert (again.id, again.attempt) == (row.id, 2)
-    await settle(desk, settled(row.id, "retry"))
+    await settle(desk, settled(row.id, "retry", 2))
     assert (await get(desk, row.id)).state == "superseded"
 
 

@@ -10,7 +10,7 @@ from signoff.domain.decision import Decision
 from signoff.domain.message import Message, ToolUse
 from tests.integration.workers.conftest import Bench, calls
 from workers.driver import Driver
-from workers.model.port import ModelReply, Usage
+from workers.model.port import Count, ModelReply, ModelRequest, OnText, Usage
 
 pytestmark = pytest.mark.anyio
 
@@ -217,6 +217,33 @@ async def test_provider_errors_are_retried_then_fail_the_run(bench: Bench) -> No
     assert slept == [0.5, 1.0, 2.0]
     run = await bench.store.runs.load("1", bad)
     assert (run.status, run.error_code) == ("failed", "model_context")
+
+
+class Strange:
+    """A model whose text, ids and inputs hold what UTF-8 cannot carry."""
+
+    async def reply(self, request: ModelRequest, *, on_text: OnText, count: Count) -> ModelReply:
+        del on_text, count
+        if request.messages[-1].role == "tool":
+            return ModelReply(text="end\udc00", tool_calls=(), usage=NO_USAGE)
+        use = ToolUse("i\ud800", "send", {"what": "\ud83d"})
+        return ModelReply(text="a\ud800", tool_calls=(use, use), usage=NO_USAGE)
+
+
+NO_USAGE = Usage(input_tokens=0, output_tokens=0)
+
+
+async def test_text_that_cannot_be_stored_harms_nothing(bench: Bench, log: list[str]) -> None:
+    """Lone surrogates of a model are replaced in text and refused in inputs."""
+    object.__setattr__(bench.engine, "model", Strange())
+    run_id = await bench.create([])
+    await bench.drive()
+    run = await bench.store.runs.load("1", run_id)
+    assert (run.status, run.output) == ("completed", "end\ufffd")
+    results = await bench.results(run_id)
+    assert [r.state for r in results] == ["error", "error"]
+    assert len({r.tool_use_id for r in results}) == 2
+    assert log == []
 
 
 async def test_max_turns_ends_the_turn(bench: Bench) -> None:

@@ -28,6 +28,8 @@ BANNED_NAMES = frozenset(
         "handlers",
     ]
 )
+# Whether the store was checked, and what has been read when an exception ends the reading.
+MUTABLE = {"Startup", "_Answer"}
 MAX_LINES = 500
 MAX_TEST_LINES = 800
 MAX_FUNCTION_LINES = 60
@@ -117,6 +119,40 @@ def test_tests_say_what_holds(texts: dict[Path, str]) -> None:
         if function.name.startswith("test_") and ast.get_docstring(function) is None
     ]
     assert silent == []
+
+
+def test_records_are_frozen(texts: dict[Path, str]) -> None:
+    """Dataclasses are frozen and have slots; the two that change say why in their own words."""
+    loose = {
+        node.name
+        for _, text in _modules(texts, *APPLICATION)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+        for decorator in map(ast.unparse, node.decorator_list)
+        if decorator.startswith("dataclass")
+        and not {"frozen=True", "slots=True"} <= set(re.findall(r"\w+=\w+", decorator))
+    }
+    assert loose == MUTABLE
+
+
+def test_log_lines_are_an_event_and_its_fields(texts: dict[Path, str]) -> None:
+    """Each line is one stable word and ``name=%`` fields: what varies is never the message."""
+    line = re.compile(r"[a-z]+(?:_[a-z]+)*(?: [a-z_]+=%[sd])*")
+    odd = [
+        f"{path}:{node.lineno}"
+        for path, text in _modules(texts, *APPLICATION)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) == "logger"
+        for found in node.args[node.func.attr == "log" :][:1]
+        if not (
+            isinstance(found, ast.Constant)
+            and isinstance(found.value, str)
+            and line.fullmatch(found.value)
+        )
+    ]
+    assert odd == []
 
 
 def test_lua_scripts_document_their_keys(texts: dict[Path, str]) -> None:
