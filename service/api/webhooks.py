@@ -17,6 +17,8 @@ from signoff.wire.webhook import ChangeWebhook, CreateWebhook
 from webhooks.guard import check_url
 
 MAX_PER_SCOPE = 100
+#: Each process keeps the endpoints of an account in memory.
+MAX_PER_ACCOUNT = 5000
 OVERLAP_S = 24 * 3600
 
 
@@ -26,8 +28,9 @@ async def post(call: Call) -> Json:
     check_url(body.url, call.context.policy)
     wanted = list(events.DEFAULT_EVENTS) if body.events is None else _events(body.events)
     endpoints = call.context.store.endpoints
-    if len(await endpoints.list(call.account, body.user_id)) >= MAX_PER_SCOPE:
-        msg = f"a scope has at most {MAX_PER_SCOPE} webhooks"
+    in_account, in_scope = await endpoints.count(call.account, body.user_id)
+    if in_scope >= MAX_PER_SCOPE or in_account >= MAX_PER_ACCOUNT:
+        msg = f"at most {MAX_PER_SCOPE} webhooks a scope and {MAX_PER_ACCOUNT} an account"
         raise InvalidFieldError(msg, code="too_many_webhooks")
     endpoint = await endpoints.create(
         account=call.account,

@@ -113,6 +113,15 @@ class Endpoints:
             self._record(n, pairs(row)) if row else None for n, row in zip(ids, rows, strict=True)
         ]
 
+    async def count(self, account: str, user_id: str | None) -> tuple[int, int]:
+        """How many endpoints the account has, and how many of them in exactly this scope."""
+        ids = await self._connection.call("SMEMBERS", keys.account_endpoints(account))
+        users = await self._connection.calls(
+            *(("HGET", keys.endpoint(n.decode()), "user") for n in ids)
+        )
+        wanted = None if user_id is None else user_id.encode()
+        return len(ids), sum(user == wanted for user in users)
+
     async def list(self, account: str, user_id: str | None) -> list[Endpoint]:
         """The endpoints of exactly one scope, newest first."""
         ids = await self._connection.call("SMEMBERS", keys.account_endpoints(account))

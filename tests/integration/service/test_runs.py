@@ -264,7 +264,7 @@ async def test_runs_of_others_are_missing(world):
         (world.api, f"/v1/runs/{'9' * 5000}"),
     ):
         refused(await client.get(path), 404, "not_found")
-    one = {"request_id": "req_x", "decision": "allow"}
+    one: dict[str, object] = {"request_id": "req_x", "decision": "allow"}
     bodies: dict[str, dict[str, object]] = {
         "cancel": {},
         "approve": one,
