@@ -44,14 +44,6 @@ class Toolbox(Mapping[str, Tool]):
                     modules[name] = _import(name)
         return cls(modules)
 
-    def names(self) -> tuple[str, ...]:
-        """The names of all tools."""
-        return tuple(self._tools)
-
-    def source(self, name: str) -> str:
-        """The module that brought the tool ``name``."""
-        return self._sources[name]
-
     def __getitem__(self, name: str) -> Tool:
         """The tool ``name``; KeyError if there is none."""
         return self._tools[name]

@@ -34,11 +34,6 @@ class Drainer:
         self._draining: set[int] = set()
         self._changed = asyncio.Event()
 
-    @property
-    def held(self) -> int:
-        """How many runs are held."""
-        return len(self._drivers)
-
     async def drain(self, shard: int) -> None:
         """Drives what is ready in ``shard``; returns at once when a drain is on already."""
         if shard in self._draining or self._engine.stopping.is_set():
