@@ -23,6 +23,8 @@ from webhooks.guard import Policy
 from webhooks.publish import Publisher
 
 M = TypeVar("M", bound=BaseModel)
+#: How often a move is decided anew when what it was decided on has moved.
+TRIES = 20
 _ID = re.compile(r"[1-9][0-9]{0,14}")
 _HOST = re.compile(rb"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?")
 

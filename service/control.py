@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from service.context import Context
+from service.context import TRIES, Context
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, results_message
 from signoff.domain.decision import mode_fingerprint
@@ -17,7 +17,6 @@ from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, denied_by
 from signoff.store.records import RunRecord
 
-TRIES = 20
 INTERRUPTED = "The run was cancelled before this call finished."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.context import Context
+from service.context import TRIES, Context
 from service.idempotency import body_digest, reused
 from signoff.domain import event as events
 from signoff.domain.error import (
@@ -31,7 +31,6 @@ from signoff.wire.run import MAX_TURNS, CreateRun
 
 DEFAULT_AGENT = "Assistant"
 ROUTE = "POST /runs"
-TRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

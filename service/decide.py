@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.context import Context
+from service.context import TRIES, Context
 from service.errors import status_of
 from service.render import standing_body
 from signoff.canonical import digest
@@ -32,7 +32,6 @@ from signoff.store.records import RunRecord
 from signoff.store.runs import dumps
 from signoff.tooldef import Tool
 
-TRIES = 20
 _GATE_ID = re.compile(r"req_[A-Za-z0-9_-]{1,64}")
 _WHY = {
     "gate_not_found": "the run has no such request",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from starlette.responses import Response
 from signoff.domain.delivery import DeliveryState
 from signoff.domain.event import usage_payload
 from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, block_json
 from signoff.domain.rule import Rule
 from signoff.domain.timestamp import iso
@@ -25,8 +25,6 @@ from signoff.wire.webhook import DeliveryBody, WebhookBody
 #: What the reference platform shows as the age of a gate; nothing here ever times out.
 TIMEOUT_HINT_S = 55
 _NO_STORE = {"cache-control": "no-store"}
-# Built once: json.dumps() builds an encoder on every call that passes options.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Json(Response):
@@ -43,7 +41,7 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         """The bytes of ``content``; bytes are taken as they are."""
-        return content if isinstance(content, bytes) else _ENCODER.encode(content).encode()
+        return content if isinstance(content, bytes) else compact(content).encode()
 
 
 def run_body(run: RunRecord) -> RunBody:

@@ -25,6 +25,7 @@ from signoff.store.endpoints import Endpoint, EndpointChange
 from signoff.store.facade import Store, open_store
 from signoff.store.listener import Listener
 from signoff.store.outbox import DueDelivery, Settled
+from signoff.store.presence import BEAT_S
 from signoff.store.sealing import SealError
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
@@ -39,7 +40,6 @@ LEASE_MS = 6000
 EXTEND_S = 2.0
 #: Wake-ups can be lost; the next due time is slept towards, but never longer than this.
 POLL_S = 2.0
-BEAT_S = 4.0
 _RETRY_S = 0.5
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from signoff.domain.error import LeaseLostError, SignoffError, UnavailableError
 from signoff.store.steps import Held
@@ -32,6 +33,7 @@ class Drainer:
         self._drivers: dict[int, Driver] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._draining: set[int] = set()
+        self._errands: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
 
     async def drain(self, shard: int) -> None:
@@ -47,16 +49,21 @@ class Drainer:
         finally:
             self._draining.discard(shard)
 
-    def heard(self, channel: str, message: str) -> None:
-        """A wake-up of the store: something is ready, or a held run was changed."""
-        if channel.endswith("held"):
-            driver = self._drivers.get(int(message))
-            if driver is not None:
-                task = asyncio.get_running_loop().create_task(self._look(driver))
-                self._tasks[-int(message)] = task
-                task.add_done_callback(lambda _: self._tasks.pop(-int(message), None))
-        else:
-            self._changed.set()
+    def woken(self, shard: int) -> None:
+        """The store says that a run is ready: the first to look takes it.
+
+        Spares an idle worker the way through the broker; the hint that comes all the same finds
+        the drain on, and is what counts when this word was lost.
+        """
+        self._changed.set()
+        if shard not in self._draining:
+            self._keep(self.drain(shard))
+
+    def changed(self, run_id: int) -> None:
+        """The store says that a run was changed by somebody else than its holder."""
+        driver = self._drivers.get(run_id)
+        if driver is not None:
+            self._keep(self._look(driver))
 
     async def renew(self) -> None:
         """Renews all leases in time, for ever; a run whose lease is lost is dropped at once."""
@@ -91,6 +98,11 @@ class Drainer:
             await self._engine.store.steps.release(driver.run, force=True)
         except SignoffError as error:
             logger.warning("release_failed run=%d code=%s", driver.run.id, error.code)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     async def _drain(self, shard: int) -> None:
         engine, loop = self._engine, asyncio.get_running_loop()

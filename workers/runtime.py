@@ -9,7 +9,8 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import uvloop
 
@@ -17,12 +18,11 @@ from signoff.domain.error import UnavailableError
 from signoff.store import keys
 from signoff.store.facade import Store
 from signoff.store.listener import Listener
+from signoff.store.presence import BEAT_S
 from workers.drain import Drainer, drainer_name
 from workers.engine import Engine
 
 logger = logging.getLogger(__name__)
-BEAT_S = 4.0
-WAKES: tuple[Literal["wake", "held"], ...] = ("wake", "held")
 GRACE_S = 8.0
 #: A loop that answers later than this is blocked by something that should be in a thread.
 LAG_S = 0.25
@@ -95,16 +95,12 @@ class Runtime:
         self._engine = engine
         self._name = drainer_name(socket.gethostname(), os.getpid(), engine.new_id)
         self._drainer = Drainer(engine, name=self._name, slots=self._slots)
-        channels = [
-            keys.channel(prefix, name)
-            for prefix in engine.store.shards.prefixes()
-            for name in WAKES
-        ]
-        listener = Listener(self._redis_url, channels)
+        heard = _heard(self._drainer, engine.store)
+        listener = Listener(self._redis_url, list(heard))
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._drainer.renew()),
-            loop.create_task(listener.listen(self._drainer.heard)),
+            loop.create_task(listener.listen(lambda channel, message: heard[channel](message))),
             loop.create_task(self._beat(engine.store)),
         ]
         try:
@@ -141,3 +137,16 @@ class Runtime:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
+
+
+def _heard(drainer: Drainer, store: Store) -> dict[str, Callable[[str], None]]:
+    """What each of the store's channels means for this process."""
+    heard: dict[str, Callable[[str], None]] = {}
+    for shard, prefix in enumerate(store.shards.prefixes()):
+        heard[keys.channel(prefix, "wake")] = partial(_woken, drainer, shard)
+        heard[keys.channel(prefix, "held")] = lambda run_id: drainer.changed(int(run_id))
+    return heard
+
+
+def _woken(drainer: Drainer, shard: int, _run_id: str) -> None:
+    drainer.woken(shard)

@@ -9,9 +9,8 @@ from starlette.types import Receive, Scope
 from service.context import Context
 from service.render import Json
 from signoff.domain.error import UnavailableError
+from signoff.store.presence import ALIVE_S
 
-#: A worker or relay that gave no sign for so long does not count.
-ALIVE_S = 10.0
 PATIENCE_S = 1.0
 
 

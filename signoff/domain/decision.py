@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from signoff.domain.error import GateRefusedError, InvalidFieldError
 from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.jsontext import sorted_compact
 from signoff.domain.question import (
     APPROVE,
     answers_for_clients,
@@ -222,4 +222,4 @@ def _print(kind: str, value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return sorted_compact(value)

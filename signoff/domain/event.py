@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
+
+from signoff.domain.jsontext import compact
 
 RUN_STARTED = "run.started"
 RUN_COMPLETED = "run.completed"
@@ -47,11 +48,7 @@ class Event:
 
 def make_event(event_id: str, kind: str, timestamp: str, payload: Mapping[str, Any]) -> Event:
     """The event with its body; ``timestamp`` is RFC 3339 in UTC."""
-    body = json.dumps(
-        {"id": event_id, "type": kind, "timestamp": timestamp, "data": payload},
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
+    body = compact({"id": event_id, "type": kind, "timestamp": timestamp, "data": payload})
     return Event(id=event_id, type=kind, body=body.encode())
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from signoff.domain.jsontext import ascii_compact
 
 
 def frame(kind: str, **fields: Any) -> bytes:
     """One frame as ASCII JSON, so that no byte of it can end a line of an event stream."""
-    return json.dumps({"type": kind, **fields}, separators=(",", ":")).encode()
+    return ascii_compact({"type": kind, **fields}).encode()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from signoff.domain.error import SignoffError
+from signoff.domain.jsontext import compact
 
 VERSION = 1
 COMPRESS_ABOVE = 1024
@@ -101,7 +102,7 @@ def encode(message: Message) -> bytes:
     }
     if message.extra:
         body["extra"] = message.extra
-    raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    raw = compact(body).encode()
     if len(raw) <= COMPRESS_ABOVE:
         return PLAIN + raw
     return ZLIB + zlib.compress(raw, 6)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from signoff.domain.error import InvalidFieldError, InvalidToolInputError
+from signoff.domain.jsontext import compact
 
 PLAN_HEADER = "Plan Approval"
 APPROVE, REVISE = "Approve", "Revise"
@@ -139,7 +139,7 @@ def answers_for_model(questions: tuple[Question, ...], answers: Mapping[str, lis
         {"question": q.text, "header": q.header, "answer": _shown(answers[q.text])}
         for q in questions
     ]
-    return json.dumps({"answers": rows}, ensure_ascii=False, separators=(",", ":"))
+    return compact({"answers": rows})
 
 
 def answers_for_clients(answers: Mapping[str, list[str]]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from signoff.ambient import now_ms  # noqa: TID251 - the command line is a composition root
 from signoff.store.accounts import Accounts, KeyRow
 from signoff.store.connection import Connection
-from signoff.store.presence import Presence, VolatileStoreError
+from signoff.store.presence import ALIVE_S, Presence, VolatileStoreError
 
 T = TypeVar("T")
 KEY_PREFIX = "sgk_"
@@ -66,7 +66,7 @@ def ensure_dev_accounts(redis_url: str, dev_keys: Sequence[str]) -> None:
     _run(redis_url, work)
 
 
-def alive(redis_url: str, kind: str, *, host: str, within_s: float = 10.0) -> bool:
+def alive(redis_url: str, kind: str, *, host: str, within_s: float = ALIVE_S) -> bool:
     """Whether a process of ``kind`` (worker, relay) on ``host`` gave a sign within the time."""
     return _run(redis_url, lambda c: Presence(c).alive_on(kind, host, within_s))
 

@@ -8,6 +8,11 @@ from signoff.domain.error import SignoffError
 from signoff.store import keys
 from signoff.store.connection import Connection
 
+#: How often a process says that it is alive.
+BEAT_S = 4.0
+#: Two beats may be lost before it counts as gone.
+ALIVE_S = 10.0
+
 
 class VolatileStoreError(SignoffError):
     """The Redis server may forget what was acknowledged."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from signoff.domain.call import Call
 from signoff.domain.error import MissingError
 from signoff.domain.event import Event
 from signoff.domain.gate import Gate, GateState
+from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, decode, encode
 from signoff.store import keys
 from signoff.store.connection import Connection
@@ -61,7 +61,7 @@ def event_args(args: Args, event: Event) -> dict[str, Any]:
 
 def dumps(value: Any) -> str:
     """Compact JSON text for blobs of our own making."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return compact(value)
 
 
 class Runs:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from signoff.domain.error import SignoffError
+
+_REMEMBERED = 4096
 
 
 class SealError(SignoffError):
@@ -21,6 +24,8 @@ class Seal:
 
     def __init__(self, secret_keys: Sequence[str]) -> None:
         self._fernet = MultiFernet([Fernet(key) for key in secret_keys])
+        # Secrets are opened on every callback and delivery, and change on rotation only.
+        self._opened = lru_cache(_REMEMBERED)(self._open)
 
     def close(self, secret: str, purpose: str) -> str:
         """``secret`` sealed for ``purpose`` (what it is, whose, which object)."""
@@ -28,9 +33,12 @@ class Seal:
 
     def open(self, sealed: str, purpose: str) -> str:
         """The secret; raises SealError also when it was sealed for another purpose."""
+        return self._opened(sealed, purpose)
+
+    def _open(self, sealed: str, purpose: str) -> str:
         try:
             found, secret = json.loads(self._fernet.decrypt(sealed.encode()))
-        except (InvalidToken, ValueError) as error:
+        except (InvalidToken, ValueError, TypeError) as error:
             raise SealError("a stored secret cannot be opened with the given keys") from error
         if found != purpose:
             raise SealError("a stored secret belongs to another object")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from signoff.domain.error import SignoffError
+from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, Text, ToolResult, ToolUse
 from signoff.script import script_length, script_turn
 from workers.model.port import Count, ModelError, ModelReply, ModelRequest, OnText, Usage
@@ -96,7 +97,7 @@ def _last_results(messages: tuple[Message, ...]) -> str:
         if message.role == "assistant":
             break
         results[:0] = [_shown(item) for item in message.blocks if isinstance(item, ToolResult)]
-    return json.dumps(results, ensure_ascii=False, separators=(",", ":"))
+    return compact(results)
 
 
 def _shown(result: ToolResult) -> dict[str, Any]:

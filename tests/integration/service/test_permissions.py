@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.api import permissions
 from tests.integration.service.test_runs import refused
 
 pytestmark = pytest.mark.anyio
@@ -70,3 +71,16 @@ async def test_names_of_tools_that_are_not_loaded_are_taken(world):
     """A rule may stand before its tool does."""
     for tool in ("not_loaded", "mcp__github__create_issue", "a.b-c"):
         assert (await world.api.post("/v1/permissions/", json={"tool": tool})).status_code == 201
+
+
+async def test_an_account_has_a_bounded_number_of_rules(world, monkeypatch):
+    """Beyond the bound none is made; one that stands is found, and a revoked one gives room."""
+    monkeypatch.setattr(permissions, "MAX_PER_ACCOUNT", 2)
+    path = "/v1/permissions"
+    first = await world.api.post(path, json={"tool": "a"})
+    second = await world.api.post(path, json={"tool": "b", "user_id": "u"})
+    assert (first.status_code, second.status_code) == (201, 201)
+    refused(await world.api.post(path, json={"tool": "c"}), 422, "too_many_permissions")
+    assert (await world.api.post(path, json={"tool": "a"})).status_code == 200
+    assert (await world.api.delete(f"{path}/{first.json()['id']}")).status_code == 204
+    assert (await world.api.post(path, json={"tool": "c"})).status_code == 201

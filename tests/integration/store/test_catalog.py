@@ -8,6 +8,7 @@ import pytest
 
 from signoff.domain.error import StaleError
 from signoff.domain.rule import Verdict
+from signoff.store import catalog
 from signoff.store.facade import Store, open_store
 from tests.conftest import SECRET_KEY
 from tests.integration.store.conftest import ACCOUNT, Desk, new_call
@@ -120,3 +121,12 @@ async def test_each_shard_has_the_version(redis_url: str) -> None:
         assert (before, after) == (["0"] * 3, ["1"] * 3)
     finally:
         await store.close()
+
+
+async def test_the_cache_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account read first goes first, and is read anew when it is asked for again."""
+    monkeypatch.setattr(catalog, "_LIMIT", 2)
+    found = [await store.catalog.rules(account, 1) for account in ("A", "B", "C")]
+    assert await store.catalog.rules("C", 1) is found[2]
+    assert await store.catalog.rules("A", 1) is not found[0]
+    assert len(store.catalog._rules) == 2
