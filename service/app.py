@@ -30,7 +30,7 @@ from signoff.domain.error import MissingError, SignoffError, UnavailableError
 from signoff.model_name import ModelNames
 from signoff.settings import Settings
 from signoff.signing import new_secret
-from signoff.store.facade import Store, check_layout, open_store
+from signoff.store.facade import Store, open_store
 from signoff.toolbox import Toolbox
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
@@ -148,7 +148,7 @@ async def _open(context: Context) -> None:
 
 
 async def _prepare(store: Store) -> None:
-    await check_layout(store)
+    await store.layout.check()
     await store.scripts.load()
 
 

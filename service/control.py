@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, denied_by
 from signoff.store.records import RunRecord
 
+logger = logging.getLogger(__name__)
 INTERRUPTED = "The run was cancelled before this call finished."
 
 
@@ -49,6 +51,7 @@ async def cancel(context: Context, account: str, run_id: int, *, by: str) -> Non
         except StaleError as error:
             _after_stale(context, account, error)
             continue
+        logger.info("run_cancelled run=%d by=%s", run_id, by)
         return
     raise UnavailableError("the run keeps moving")
 
@@ -84,6 +87,7 @@ async def switch_mode(context: Context, account: str, run_id: int, mode: Mode, *
             continue
         if hint:
             context.hint(run_id)
+        logger.info("mode_switched run=%d mode=%s by=%s", run_id, mode.value, by)
         return
     raise UnavailableError("the run keeps moving")
 

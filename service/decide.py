@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from signoff.store import decisions as stored
 from signoff.store.records import RunRecord
 from signoff.store.runs import dumps
 from signoff.tooldef import Tool
+
+logger = logging.getLogger(__name__)
 
 _GATE_ID = re.compile(r"req_[A-Za-z0-9_-]{1,64}")
 _WHY = {
@@ -146,6 +149,8 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
             raise _RefusedError(_refusals(run, decided.outcomes))
         if decided.hint:
             context.hint(run.id)
+        applied = sum(outcome.applied for outcome in decided.outcomes)
+        logger.info("gates_decided run=%d count=%d by=%s", run.id, applied, docket.by)
         standing = await _remember(context, run, settlements, decided.outcomes)
         return Ruling(resumed=decided.resumed, gates=standing)
     raise UnavailableError("the run keeps moving")

@@ -71,12 +71,14 @@ class Execution:
 
     async def _run(self) -> Call:
         run = self._driver.run
+        installation = await self._engine.insist(self._engine.store.layout.installation)
         result = await execute(
             self._engine.judging.tool(run, self._call.tool),
             self._call,
             run_id=run.id,
             step=run.step,
             attempt=self._call.attempt,
+            installation=installation,
         )
         return await self._settle(result)
 

@@ -24,7 +24,7 @@ UNKNOWN_OUTCOME = (
 
 
 async def execute(
-    tool: Tool | None, call: Call, *, run_id: int, step: int, attempt: int
+    tool: Tool | None, call: Call, *, run_id: int, step: int, attempt: int, installation: str
 ) -> dict[str, str]:
     """The call's result as {state, content}; whatever the tool raises is an error result.
 
@@ -43,7 +43,7 @@ async def execute(
         tool_use_id=call.id,
         tool=call.tool,
         digest=bound,
-        idempotency_key=f"{run_id}:{step}:{call.id}",
+        idempotency_key=f"{installation}:{run_id}:{step}:{call.id}",
         attempt=attempt,
     )
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from signoff.canonical import canonical, digest
 from signoff.domain.call import Call, CallState, Effect
 from signoff.domain.error import InvalidToolInputError, NotCanonicalError, SignoffError
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, GateKind, listed_call
+from signoff.domain.jsontext import compact
 from signoff.domain.message import ToolUse
 from signoff.domain.mode import Mode
 from signoff.domain.question import check_plan, check_questions
@@ -224,13 +224,13 @@ def named(uses: Sequence[ToolUse], step: int) -> tuple[ToolUse, ...]:
 
 
 def storable(use: ToolUse) -> ToolUse:
-    """The call as the history can keep it: an input that UTF-8 cannot carry is left out.
+    """The call as the history can keep it: an input that JSON in UTF-8 cannot carry is left out.
 
     Such an input has no canonical form either, so the call is refused with an error result.
     """
     try:
-        json.dumps(use.input, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+        compact(use.input).encode()
+    except ValueError:
         return ToolUse(use.id, use.name, {})
     return use
 

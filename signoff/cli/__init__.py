@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 import signoff
-from signoff.domain.error import SignoffError
+from signoff.domain.error import SignoffError, UnavailableError
 
 COMMANDS = {
     "dev": "run everything on this machine, with an embedded store",
@@ -21,6 +21,7 @@ COMMANDS = {
     "keys": "create, list and revoke API keys",
 }
 
+EXIT_UNAVAILABLE = 1
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
 
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = argparse.ArgumentParser(prog=f"signoff {name}", description=COMMANDS[name])
         command.configure(parser)
         return command.run(parser.parse_args(given[1:]))
+    except UnavailableError as error:
+        # Worth another try, unlike what follows: supervisors start it again.
+        print(f"signoff: {error.message}", file=sys.stderr)
+        return EXIT_UNAVAILABLE
     except SignoffError as error:
         print(f"signoff: {error.message}", file=sys.stderr)
         return EXIT_REFUSED

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvloop
 
+from signoff.cli.admission import admit
 from signoff.cli.logs import configure_logging
 from signoff.launch import enter_application
 from signoff.settings import Settings
@@ -23,8 +24,10 @@ def configure(_parser: argparse.ArgumentParser) -> None:
 
 def run(_args: argparse.Namespace) -> int:
     """Deliver until SIGTERM or SIGINT; what is in flight then is retried by the next relay."""
-    Settings.load(os.environ).require_secret_keys()
+    settings = Settings.load(os.environ)
+    settings.require_secret_keys()
     configure_logging()
+    admit(settings)
     enter_application()
     main = importlib.import_module("webhooks.relay").main
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

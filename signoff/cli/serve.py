@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
 
     import uvicorn  # noqa: PLC0415 - only this command needs it
 
-    from signoff.store import bootstrap  # noqa: PLC0415
+    from signoff.cli.admission import admit  # noqa: PLC0415
 
-    bootstrap.check_durability(settings.redis_url, allow_volatile=settings.allow_volatile_redis)
     configure_logging()
+    admit(settings)
     enter_application()
     config = uvicorn.Config(
         importlib.import_module("service.app").app,

@@ -8,6 +8,7 @@ import os
 import warnings
 from typing import Any
 
+from signoff.cli.admission import admit
 from signoff.cli.logs import configure_logging
 from signoff.launch import enter_application
 from signoff.settings import Settings
@@ -26,10 +27,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Work until SIGTERM, then release the runs at their next commit."""
     # A bad or missing value is told here, in one line, not by a traceback from the middle of it.
-    Settings.load(os.environ).require_secret_keys()
+    settings = Settings.load(os.environ)
+    settings.require_secret_keys()
     # The warning is about pickled messages; our application accepts JSON only.
     warnings.filterwarnings("ignore", message="You're running the worker with superuser")
     configure_logging()
+    admit(settings)
     enter_application()
     app: Any = importlib.import_module("workers.app").app
     app.worker_main(worker_arguments(loglevel=args.loglevel))

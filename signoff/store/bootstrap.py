@@ -1,4 +1,4 @@
-"""What the command line does with the store: keys, accounts, the durability check."""
+"""What the command line does with the store: keys, accounts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from redis.exceptions import ResponseError
-
 from signoff.ambient import now_ms  # noqa: TID251 - the command line is a composition root
 from signoff.store.accounts import Accounts, KeyRow
 from signoff.store.connection import Connection
-from signoff.store.presence import ALIVE_S, Presence, VolatileStoreError
+from signoff.store.presence import ALIVE_S, Presence
 
 T = TypeVar("T")
 KEY_PREFIX = "sgk_"
@@ -69,26 +67,6 @@ def ensure_dev_accounts(redis_url: str, dev_keys: Sequence[str]) -> None:
 def alive(redis_url: str, kind: str, *, host: str, within_s: float = ALIVE_S) -> bool:
     """Whether a process of ``kind`` (worker, relay) on ``host`` gave a sign within the time."""
     return _run(redis_url, lambda c: Presence(c).alive_on(kind, host, within_s))
-
-
-def check_durability(redis_url: str, *, allow_volatile: bool) -> None:
-    """Raises VolatileStoreError when the server evicts or keeps no AOF, unless allowed."""
-
-    async def work(connection: Connection) -> None:
-        try:
-            found = await Presence(connection).durability()
-        except ResponseError as error:
-            msg = "the store does not tell its durability (CONFIG GET is refused)"
-            raise VolatileStoreError(msg) from error
-        if not found.safe:
-            msg = (
-                f"the store runs with appendonly={'yes' if found.aof else 'no'} and "
-                f"maxmemory-policy={found.eviction}; it must keep an AOF and evict nothing"
-            )
-            raise VolatileStoreError(msg)
-
-    if not allow_volatile:
-        _run(redis_url, work)
 
 
 def _run(redis_url: str, work: Callable[[Connection], Awaitable[T]]) -> T:

@@ -11,7 +11,7 @@ from signoff.store import keys
 from signoff.store.catalog import Catalog
 from signoff.store.connection import Connection
 from signoff.store.scripts import Args, Scripts, pairs
-from signoff.store.sealing import Seal
+from signoff.store.sealing import Seal, SealError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +168,20 @@ class Endpoints:
             signature=raw["sig"],
             active=raw["active"] == "1",
             secret=self._seal.open(raw["secret"], purpose),
-            previous_secret=self._seal.open(old, purpose) if old else None,
+            previous_secret=self._previous(old, purpose) if old else None,
             previous_until_ms=int(raw.get("until2", "0")),
             rev=raw["rev"],
             created_ms=int(raw["created"]),
             updated_ms=int(raw["updated"]),
             disabled_reason=raw.get("disabled") or None,
         )
+
+    def _previous(self, sealed: str, purpose: str) -> str | None:
+        """The old secret; None when its key is gone, for it is not needed any more by then."""
+        try:
+            return self._seal.open(sealed, purpose)
+        except SealError:
+            return None
 
 
 def _purpose(account: str, endpoint_id: int) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from signoff.domain.error import SettingsError
-from signoff.store import keys
 from signoff.store.accounts import Accounts
 from signoff.store.agents import Agents
 from signoff.store.catalog import Catalog
@@ -14,6 +13,7 @@ from signoff.store.connection import Connection
 from signoff.store.decisions import Decisions
 from signoff.store.endpoints import Endpoints
 from signoff.store.keys import Shards
+from signoff.store.layout import Layout
 from signoff.store.outbox import Outbox
 from signoff.store.policies import Policies
 from signoff.store.presence import Presence
@@ -42,6 +42,7 @@ class Store:
     reservations: Reservations
     outbox: Outbox
     presence: Presence
+    layout: Layout
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -56,6 +57,7 @@ def open_store(
     scripts = Scripts(connection)
     layout = Shards(shards)
     catalog = Catalog(connection, layout)
+    seal = Seal(secret_keys)
     return Store(
         connection=connection,
         shards=layout,
@@ -71,15 +73,5 @@ def open_store(
         reservations=Reservations(connection, scripts),
         outbox=Outbox(connection, scripts, layout),
         presence=Presence(connection),
+        layout=Layout(connection, layout, seal, lambda: secrets.token_hex(4)),
     )
-
-
-async def check_layout(store: Store) -> None:
-    """Fixes the shard count at first use; another count later is refused."""
-    key = keys.layout()
-    count = str(store.shards.count)
-    await store.connection.call("HSETNX", key, "shards", count)
-    stored = (await store.connection.call("HGET", key, "shards")).decode()
-    if stored != count:
-        msg = f"the store was laid out with {stored} shards; it cannot be opened with {count}"
-        raise SettingsError(msg, field="SIGNOFF_SHARDS")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from redis.exceptions import ResponseError
+
 from signoff.domain.error import SignoffError
 from signoff.store import keys
 from signoff.store.connection import Connection
@@ -74,6 +76,20 @@ class Presence:
         return Durability(
             aof=aof[1] == b"yes", fsync=fsync[1].decode(), eviction=policy[1].decode()
         )
+
+    async def check_durable(self) -> None:
+        """Raises VolatileStoreError when the server evicts or keeps no AOF."""
+        try:
+            found = await self.durability()
+        except ResponseError as error:
+            msg = "the store does not tell its durability (CONFIG GET is refused)"
+            raise VolatileStoreError(msg) from error
+        if not found.safe:
+            msg = (
+                f"the store runs with appendonly={'yes' if found.aof else 'no'} and "
+                f"maxmemory-policy={found.eviction}; it must keep an AOF and evict nothing"
+            )
+            raise VolatileStoreError(msg)
 
     async def _now(self) -> float:
         seconds, micros = await self._connection.call("TIME")

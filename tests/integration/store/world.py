@@ -141,7 +141,8 @@ class World:
     def _tools(self) -> dict[str, Tool]:
         async def note(name: str, what: str) -> str:
             context = current_call()
-            start = (context.idempotency_key, context.attempt)
+            # Without the name of the store, which is not known where starts are committed.
+            start = (context.idempotency_key.partition(":")[2], context.attempt)
             bound = self.granted.pop(start, None)
             if bound != context.digest or bound != digest(name, {"what": what}):
                 self.violations.append(f"{name} ran {what!r} as {start} on the grant of {bound}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -227,22 +228,23 @@ class Strange:
         if request.messages[-1].role == "tool":
             return ModelReply(text="end\udc00", tool_calls=(), usage=NO_USAGE)
         use = ToolUse("i\ud800", "send", {"what": "\ud83d"})
-        return ModelReply(text="a\ud800", tool_calls=(use, use), usage=NO_USAGE)
+        third = ToolUse("k", "send", {"what": "x", "copies": math.inf})
+        return ModelReply(text="a\ud800", tool_calls=(use, use, third), usage=NO_USAGE)
 
 
 NO_USAGE = Usage(input_tokens=0, output_tokens=0)
 
 
 async def test_text_that_cannot_be_stored_harms_nothing(bench: Bench, log: list[str]) -> None:
-    """Lone surrogates of a model are replaced in text and refused in inputs."""
+    """Lone surrogates of a model are replaced in text; they and infinity are refused in inputs."""
     object.__setattr__(bench.engine, "model", Strange())
     run_id = await bench.create([])
     await bench.drive()
     run = await bench.store.runs.load("1", run_id)
     assert (run.status, run.output) == ("completed", "end\ufffd")
     results = await bench.results(run_id)
-    assert [r.state for r in results] == ["error", "error"]
-    assert len({r.tool_use_id for r in results}) == 2
+    assert [r.state for r in results] == ["error", "error", "error"]
+    assert len({r.tool_use_id for r in results}) == 3
     assert log == []
 
 

@@ -25,7 +25,11 @@ from signoff.domain.message import (
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts | st.floats(allow_nan=False),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | texts
+    | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )

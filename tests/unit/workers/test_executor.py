@@ -50,7 +50,7 @@ def allowed(tool_input: dict[str, Any], **changes: Any) -> Call:
 
 
 async def run(call: Call, *, function: Any = send) -> dict[str, str]:
-    return await execute(function, call, run_id=5, step=3, attempt=2)
+    return await execute(function, call, run_id=5, step=3, attempt=2, installation="inst")
 
 
 async def test_an_allowed_call_runs_as_it_was_allowed() -> None:
@@ -107,9 +107,9 @@ async def test_the_tool_sees_which_call_it_runs_for() -> None:
         return f"{what} {call.run_id} {call.tool_use_id} {call.idempotency_key} {call.attempt}"
 
     call = allowed({"what": "x"})
-    assert (await run(call, function=look))["content"] == "x 5 toolu_7 5:3:toolu_7 2"
-    again = await execute(look, call, run_id=5, step=3, attempt=9)
-    assert again["content"] == "x 5 toolu_7 5:3:toolu_7 9"
+    assert (await run(call, function=look))["content"] == "x 5 toolu_7 inst:5:3:toolu_7 2"
+    again = await execute(look, call, run_id=5, step=3, attempt=9, installation="inst")
+    assert again["content"] == "x 5 toolu_7 inst:5:3:toolu_7 9"
 
 
 def _raise(error: BaseException) -> Callable[[], str]:
