@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +20,12 @@ from signoff.domain.error import (
 from signoff.domain.event import run_payload
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
-from signoff.domain.run import RunStatus
 from signoff.model_name import SCRIPTED
 from signoff.script import check_script
 from signoff.store import keys
 from signoff.store.agents import Agent
 from signoff.store.records import RunRecord
-from signoff.store.runs import NewRun
+from signoff.store.runs import NewRun, WrittenRun
 from signoff.tooldef import Tool
 from signoff.wire.run import MAX_TURNS, CreateRun
 
@@ -51,6 +51,16 @@ class Created:
     replay: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a run starts from: its agent, and what the agent and the order come to."""
+
+    agent: Agent
+    user_id: str | None
+    mode: Mode
+    human: bool
+
+
 def read_order(context: Context, account: str, body: CreateRun) -> Order:
     """The order of ``body``; raises InvalidFieldError for what can never be run."""
     _check_mode(body.permission_mode, human=body.human_in_the_loop)
@@ -67,53 +77,47 @@ def read_order(context: Context, account: str, body: CreateRun) -> Order:
 
 async def create(context: Context, order: Order) -> Created:
     """Makes the run of ``order``."""
-    run_id = await context.store.runs.next_id()
-    return Created(run=await _make(context, order, run_id), replay=False)
+    run_id, start = await asyncio.gather(context.store.runs.next_id(), _start(context, order))
+    return Created(run=await _make(context, order, start, run_id), replay=False)
 
 
 async def create_once(context: Context, order: Order, *, key: str, raw: bytes) -> Created:
     """Makes the run of ``order``, or finds the one that ``key`` with the same body has made.
 
-    Raises ConflictError ``idempotency_key_reuse`` when the key came with another body.
+    Raises ConflictError ``idempotency_key_reuse`` when the key came with another body. What the
+    agent refuses is refused before the key is claimed.
     """
     store = context.store
     place = keys.idempotency(order.account, ROUTE, key)
-    fresh_id = await store.runs.next_id()
+    fresh_id, start = await asyncio.gather(store.runs.next_id(), _start(context, order))
     claim = await store.reservations.reserve(place, digest=body_digest(raw), value=str(fresh_id))
     if claim.kind == "other":
         raise reused()
-    if claim.kind == "same":
-        run_id = int(claim.value)
-        try:
-            return Created(run=await store.runs.load(order.account, run_id), replay=True)
-        except MissingError:
-            # The first request died between its claim and its run: this one makes it.
-            return Created(run=await _make(context, order, run_id), replay=True)
+    if claim.kind == "new":
+        return Created(run=await _make(context, order, start, fresh_id), replay=False)
+    run_id = int(claim.value)
     try:
-        return Created(run=await _make(context, order, fresh_id), replay=False)
-    except (MissingError, InvalidFieldError):
-        await store.reservations.release(place)
-        raise
+        return Created(run=await store.runs.load(order.account, run_id), replay=True)
+    except MissingError:
+        # The first request died between its claim and its run: this one makes it.
+        return Created(run=await _make(context, order, start, run_id), replay=True)
 
 
-async def _make(context: Context, order: Order, run_id: int) -> RunRecord:
-    store, body = context.store, order.body
-    agent = await _agent(context, order)
-    user_id = agent.user_id if body.user_id is None else body.user_id
-    mode, human = _standing(body, agent)
+async def _make(context: Context, order: Order, start: Start, run_id: int) -> RunRecord:
+    agent, user_id = start.agent, start.user_id
     payload = run_payload(
-        run_id=run_id, agent_id=agent.id, user_id=user_id, status="running", mode=mode.value
+        run_id=run_id, agent_id=agent.id, user_id=user_id, status="running", mode=start.mode.value
     )
     message = Message(
-        role="user", blocks=(Text(body.message),), turn=1, step=0, at_ms=context.now_ms()
+        role="user", blocks=(Text(order.body.message),), turn=1, step=0, at_ms=context.now_ms()
     )
     new = NewRun(
         id=run_id,
         account=order.account,
         agent_id=agent.id,
         user_id=user_id,
-        mode=mode.value,
-        human_in_the_loop=human,
+        mode=start.mode.value,
+        human_in_the_loop=start.human,
         config=_config(order, agent),
         message=message,
         started=context.publisher.event(events.RUN_STARTED, payload),
@@ -121,23 +125,13 @@ async def _make(context: Context, order: Order, run_id: int) -> RunRecord:
             order.account, run_id, user_id, events.RUN_STARTED
         ),
     )
-    if await _write(context, new):
+    written = await _write(context, new)
+    if written.hint:
         context.hint(run_id)
-    made = await store.runs.load(order.account, run_id)
-    # A worker may be at it already; the answer is the run as it was made.
-    return dataclasses.replace(
-        made,
-        status=RunStatus.RUNNING,
-        open=0,
-        output=None,
-        error=None,
-        error_code=None,
-        usage=dict.fromkeys(made.usage, 0),
-        updated_ms=made.created_ms,
-    )
+    return written.run or await context.store.runs.load(order.account, run_id)
 
 
-async def _write(context: Context, new: NewRun) -> bool:
+async def _write(context: Context, new: NewRun) -> WrittenRun:
     for _ in range(TRIES):
         try:
             return await context.store.runs.create(new)
@@ -148,6 +142,13 @@ async def _write(context: Context, new: NewRun) -> bool:
             )
             new = dataclasses.replace(new, fanout=fanout)
     raise UnavailableError("the endpoints keep moving")
+
+
+async def _start(context: Context, order: Order) -> Start:
+    agent, body = await _agent(context, order), order.body
+    mode, human = _standing(body, agent)
+    user_id = agent.user_id if body.user_id is None else body.user_id
+    return Start(agent=agent, user_id=user_id, mode=mode, human=human)
 
 
 async def _agent(context: Context, order: Order) -> Agent:

@@ -57,14 +57,15 @@ class Ruling:
 class Docket:
     """Decisions on gates of one run, and who makes them.
 
-    ``run`` is the run if the caller has just read it; an outdated one is noticed and read again.
+    ``known`` is the run and those of its gates that are decided, if the caller has just read
+    them; what is outdated is noticed and read again.
     """
 
     account: str
     run_id: int
     decisions: Sequence[Decision]
     by: str
-    run: RunRecord | None = None
+    known: tuple[RunRecord, Sequence[Gate]] | None = None
 
 
 class _RefusedError(Exception):
@@ -115,19 +116,23 @@ def oldest_question(gates: Sequence[Gate]) -> Gate:
     raise GateRefusedError("no question of the run is open", code="run_not_awaiting")
 
 
+async def read_decided(
+    context: Context, account: str, run_id: int, decisions: Sequence[Decision]
+) -> tuple[RunRecord, Sequence[Gate]]:
+    """The run and those of its gates that ``decisions`` name, in one round trip."""
+    runs = context.store.runs
+    ids = [d.request_id for d in decisions if _GATE_ID.fullmatch(d.request_id)]
+    return await asyncio.gather(runs.load(account, run_id), runs.gates_by_id(run_id, ids))
+
+
 async def _decide(context: Context, docket: Docket) -> Ruling:
     store = context.store
-    ids = [d.request_id for d in docket.decisions if _GATE_ID.fullmatch(d.request_id)]
-    known = docket.run
+    known = docket.known
     for _ in range(TRIES):
-        if known is None:
-            run, found = await asyncio.gather(
-                store.runs.load(docket.account, docket.run_id),
-                store.runs.gates_by_id(docket.run_id, ids),
-            )
-        else:
-            run, found = known, await store.runs.gates_by_id(docket.run_id, ids)
-            known = None
+        run, found = known or await read_decided(
+            context, docket.account, docket.run_id, docket.decisions
+        )
+        known = None
         gates = {gate.id: gate for gate in found}
         settlements = await _settle_all(context, run, gates, docket.decisions)
         resumed = context.publisher.run_event(run, events.RUN_RESUMED, status="running")

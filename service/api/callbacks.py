@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope
 from service.auth import bearer
 from service.body import check, check_media, read_raw
 from service.context import Context, path_id
-from service.decide import Docket, decide, decide_batch
+from service.decide import Docket, decide, decide_batch, read_decided
 from service.dispatch import check_open
 from service.errors import refusal, status_of
 from service.idempotency import body_digest, reused
@@ -31,6 +31,7 @@ from signoff.domain.error import (
     UnavailableError,
 )
 from signoff.domain.event import RUN_AWAITING_INPUT
+from signoff.domain.gate import Gate
 from signoff.signing import SignatureError, Verified, verify
 from signoff.store import keys
 from signoff.store.endpoints import Endpoint
@@ -54,6 +55,7 @@ class Claim:
     endpoint: Endpoint
     message_id: str
     run: RunRecord
+    gates: Sequence[Gate]
     decisions: Sequence[Decision]
     batch: bool
 
@@ -97,10 +99,12 @@ async def _claim(context: Context, scope: Scope, raw: bytes) -> Claim:
     else:
         one = check(SignedDecision, envelope.data, under="data")
         run_id, decisions = one.run_id, _read(lambda: [one.read()])
+    run, gates = await _load(context, endpoint, run_id, decisions)
     return Claim(
         endpoint=endpoint,
         message_id=verified.msg_id,
-        run=await _load(context, endpoint, run_id),
+        run=run,
+        gates=gates,
         decisions=decisions,
         batch=batch,
     )
@@ -134,21 +138,23 @@ async def _verify(context: Context, scope: Scope, raw: bytes) -> tuple[Endpoint,
     return endpoint, verified
 
 
-async def _load(context: Context, endpoint: Endpoint, run_id: int) -> RunRecord:
+async def _load(
+    context: Context, endpoint: Endpoint, run_id: int, decisions: Sequence[Decision]
+) -> tuple[RunRecord, Sequence[Gate]]:
     try:
-        run = await context.store.runs.load(endpoint.account, run_id)
+        run, gates = await read_decided(context, endpoint.account, run_id, decisions)
     except MissingError:
         raise _unauthorized() from None
     if run.user_id != endpoint.user_id:
         raise _unauthorized()
-    return run
+    return run, gates
 
 
 async def _decide(context: Context, claim: Claim) -> Json:
     docket = Docket(
         account=claim.endpoint.account,
         run_id=claim.run.id,
-        run=claim.run,
+        known=(claim.run, claim.gates),
         decisions=claim.decisions,
         by=f"webhook:{claim.endpoint.id}",
     )

@@ -11,6 +11,9 @@ from celery import Celery
 from signoff.broker.options import DRAIN_TASK, QUEUE
 
 logger = logging.getLogger(__name__)
+#: An idle worker is woken by the store itself, within a millisecond; a message that came at the
+#: same time would only keep it, and the sender, busy in that moment.
+DELAY_S = 0.01
 
 
 class Hints:
@@ -20,8 +23,9 @@ class Hints:
     drain it starts takes whatever is ready. A hint that cannot be sent is the sweeper's business.
     """
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, *, delay_s: float = DELAY_S) -> None:
         self._app = app
+        self._delay_s = delay_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hints")
         self._sending: set[int] = set()
         self._again: set[int] = set()
@@ -35,14 +39,19 @@ class Hints:
             self._again.add(shard)
             return
         self._sending.add(shard)
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._thread, self._publish, shard, run_id)
-        future.add_done_callback(lambda _: self._sent(shard))
+        asyncio.get_running_loop().call_later(self._delay_s, self._start, shard, run_id)
 
     def close(self) -> None:
         """Ends the sending thread; hints not yet sent are dropped."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, shard: int, run_id: int | None) -> None:
+        if self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._thread, self._publish, shard, run_id)
+        future.add_done_callback(lambda _: self._sent(shard))
 
     def _sent(self, shard: int) -> None:
         self._sending.discard(shard)

@@ -42,19 +42,23 @@ class Agents:
         if instructions is not None:
             fields["instructions"] = instructions
         args.control["fields"] = {key: args.blob(value) for key, value in fields.items()}
-        agent_id = int(await self._scripts.run("put_agent", keys.GLOBAL, args))
-        return await self.get(account, agent_id)
+        agent_id, raw = await self._scripts.run("put_agent", keys.GLOBAL, args)
+        return _agent(int(agent_id), pairs(raw))
 
     async def get(self, account: str, agent_id: int) -> Agent:
         """The agent, or MissingError; another account's is missing."""
         raw = pairs(await self._connection.call("HGETALL", keys.agent(agent_id)))
         if raw.get("acct") != account:
             raise MissingError(f"no agent {agent_id}")
-        return Agent(
-            id=agent_id,
-            account=account,
-            user_id=raw.get("user"),
-            name=raw["name"],
-            instructions=raw.get("instructions"),
-            default_mode=raw["mode"],
-        )
+        return _agent(agent_id, raw)
+
+
+def _agent(agent_id: int, raw: dict[str, str]) -> Agent:
+    return Agent(
+        id=agent_id,
+        account=raw["acct"],
+        user_id=raw.get("user"),
+        name=raw["name"],
+        instructions=raw.get("instructions"),
+        default_mode=raw["mode"],
+    )

@@ -47,6 +47,14 @@ class NewRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRun:
+    """What a create did: the run as it was made, None if it was there; whether to send a hint."""
+
+    run: RunRecord | None
+    hint: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """One page of ids newest first; ``more`` is exact."""
 
@@ -76,8 +84,8 @@ class Runs:
         """A new run id; ids of runs that were never created leave gaps."""
         return int(await self._connection.call("INCR", keys.sequence("run")))
 
-    async def create(self, run: NewRun) -> bool:
-        """Creates the run; returns whether a hint is needed. Idempotent by run id.
+    async def create(self, run: NewRun) -> WrittenRun:
+        """Creates the run. Idempotent by run id.
 
         Raises StaleError when the endpoints moved since ``fanout`` was read.
         """
@@ -103,7 +111,9 @@ class Runs:
         reply = await self._scripts.run("create_run", self.shards.prefix(run.id), args)
         if reply[0] == b"stale":
             raise stale(reply)
-        return reply[0] == b"ok" and bool(reply[1])
+        if reply[0] == b"exists":
+            return WrittenRun(run=None, hint=False)
+        return WrittenRun(run=run_record(run.id, pairs(reply[2])), hint=bool(reply[1]))
 
     async def load(self, account: str, run_id: int) -> RunRecord:
         """The run, or MissingError; another account's run is missing."""

@@ -1,7 +1,7 @@
 -- Creates a run that is ready for its first model call; idempotent by run id.
 -- ARGV[1] {id, acct, user?, scope, agent, mode, hitl, config, message, event, eps, subs_v,
 --          frames, shard, shards}; blobs: config, message, event body, frames.
--- Returns {'ok', hint, created_ms} | {'exists'} | {'stale', 'subs'}.
+-- Returns {'ok', hint, run hash flat} | {'exists'} | {'stale', 'subs'}.
 local run = load(A.id)
 if run.acct then return {'exists'} end
 if stale_version('subs', A.acct, A.subs_v) then return {'stale', 'subs'} end
@@ -18,4 +18,4 @@ redis.call('ZADD', P .. 'runs:' .. A.acct, A.id, A.id)
 redis.call('ZADD', P .. 'runs:' .. A.acct .. ':' .. A.scope, A.id, A.id)
 emit(A.event, A.eps, A.acct, A.id, '')
 frames(A.id)
-return {'ok', make_ready(run, false), int(NOW)}
+return {'ok', make_ready(run, false), redis.call('HGETALL', run.key)}

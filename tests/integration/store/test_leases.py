@@ -96,22 +96,22 @@ async def test_a_parked_run_is_not_taken(desk: Desk) -> None:
 async def test_a_hint_is_needed_only_when_no_awake_drainer_has_room(desk: Desk) -> None:
     """None awake, awake without room, awake with room, asleep again."""
     create = desk.store.runs.create
-    assert await create(await desk.new_run())
+    assert (await create(await desk.new_run())).hint
     await desk.take(room=1, awake_ms=60_000)
-    assert await create(await desk.new_run())
+    assert (await create(await desk.new_run())).hint
     await desk.take(room=2, awake_ms=60_000)
-    assert not await create(await desk.new_run())
+    assert not (await create(await desk.new_run())).hint
     assert not await desk.store.steps.sleep(0, drainer="d")
     await desk.take(room=2, awake_ms=60_000)
     assert await desk.store.steps.sleep(0, drainer="d")
-    assert await create(await desk.new_run())
+    assert (await create(await desk.new_run())).hint
     assert await desk.store.steps.sleep(0, drainer="d", force=True)
 
 
 async def test_an_awake_mark_ends_by_itself(desk: Desk) -> None:
     """A drainer that died counts no longer than its mark."""
     await desk.store.steps.take(0, drainer="d", room=5, awake_ms=0)
-    assert await desk.store.runs.create(await desk.new_run())
+    assert (await desk.store.runs.create(await desk.new_run())).hint
 
 
 async def test_a_dead_lease_is_swept_and_counted(desk: Desk) -> None:

@@ -67,9 +67,10 @@ async def test_a_run_is_created_once(desk: Desk) -> None:
     """The very same arguments again: one run, one event, one delivery, one message."""
     fanout = await desk.fanout("7")
     run = await desk.new_run(fanout=fanout, user_id="u", frames=(b"{}",))
-    assert await desk.store.runs.create(run)
+    assert (await desk.store.runs.create(run)).hint
     before = await snapshot(desk, run.id)
-    assert not await desk.store.runs.create(run)
+    again = await desk.store.runs.create(run)
+    assert (again.run, again.hint) == (None, False)
     assert await snapshot(desk, run.id) == before
     loaded = await desk.load(run.id)
     assert (loaded.status, loaded.user_id, loaded.turn, loaded.step) == ("running", "u", 1, 0)
