@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -23,6 +23,7 @@ from service.api.table import root_routes, surface_routes
 from service.auth import Keys
 from service.context import COMPATIBLE, NATIVE, Context
 from service.errors import refusal
+from service.watch import Watch
 from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
@@ -30,7 +31,9 @@ from signoff.domain.error import MissingError, SignoffError, UnavailableError
 from signoff.model_name import ModelNames
 from signoff.settings import Settings
 from signoff.signing import new_secret
+from signoff.store import keys
 from signoff.store.facade import Store, open_store
+from signoff.store.listener import Listener
 from signoff.toolbox import Toolbox
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
@@ -65,7 +68,7 @@ def create_app(settings: Settings) -> Starlette:
     settings.require_secret_keys()
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+    async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, Callable[[], None]]]:
         context = make_context(settings, toolbox)
         app.state.context = context
         opening = asyncio.create_task(_open(context))
@@ -75,11 +78,12 @@ def create_app(settings: Settings) -> Starlette:
             await asyncio.wait([opening], timeout=RETRY_S)
             if opening.done():
                 opening.result()
-            yield
+            yield {"leaving": context.watch.release}
         finally:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
             context.hints.close()
+            await context.watch.close()
             await context.store.close()
 
     app = Starlette(
@@ -122,6 +126,12 @@ def make_context(settings: Settings, toolbox: Toolbox) -> Context:
         hints=Hints(make_celery(settings.broker_url)),
         keys=Keys(store.accounts, clock=time.monotonic),
         policy=Policy.load(settings.webhook_allow, dev=settings.dev),
+        watch=Watch(
+            Listener(
+                settings.redis_url,
+                [keys.channel(prefix, "shown") for prefix in store.shards.prefixes()],
+            )
+        ),
         public_url=settings.public_url,
         allow_volatile=settings.allow_volatile_redis,
         now_ms=now_ms,

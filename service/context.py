@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope
 from service.auth import Keys
 from service.body import check, header, read_json
 from service.query import Query
+from service.watch import Watch
 from signoff.broker.hints import Hints
 from signoff.domain.error import MissingError
 from signoff.model_name import ModelNames
@@ -47,6 +48,7 @@ class Context:
     hints: Hints
     keys: Keys
     policy: Policy
+    watch: Watch
     public_url: str | None
     allow_volatile: bool
     now_ms: Callable[[], int]

@@ -39,6 +39,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The process leaves: who waits for a change is answered as things stand."""
+        if (leaving := self.app_state.get("leaving")) is not None:
+            leaving()
+        super().shutdown()
+
     def data_received(self, data: bytes) -> None:
         """Feeds the parser; it keeps a header to itself until all of it is there."""
         self._unparsed += len(data)

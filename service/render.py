@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from service.watch import run_version
 from signoff.domain.delivery import DeliveryState
 from signoff.domain.event import usage_payload
 from signoff.domain.gate import Gate, GateKind, GateState
@@ -68,6 +69,7 @@ def run_body(run: RunRecord) -> RunBody:
         "max_turns": config.get("max_turns"),
         "turn": run.turn,
         "open_requests": run.open,
+        "version": run_version(run),
         "usage": usage_payload(run.usage),
         "created_at": created,
         "updated_at": updated,

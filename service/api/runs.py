@@ -8,6 +8,7 @@ from service.create import create, create_once, read_order
 from service.idempotency import idempotency_key
 from service.query import Query
 from service.render import Json, message_body, page_body, run_body
+from service.watch import MAX_WAIT_S, run_version
 from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.domain.mode import Mode
 from signoff.domain.run import FILTER_ONLY, RunStatus
@@ -77,8 +78,15 @@ async def index(call: Call) -> Json:
 
 
 async def get(call: Call) -> Json:
-    """One run."""
-    return Json(run_body(await load(call, call.query)))
+    """One run; with ``wait_s`` as soon as it is not as ``known`` says, or when that time is up."""
+    query = call.query
+    wait_s, known = query.integer("wait_s", low=0, high=MAX_WAIT_S), query.text("known")
+    run = await load(call, query)
+    if wait_s:
+        run = await call.context.watch.changed(
+            lambda: load(call, query), run, known or run_version(run), wait_s=wait_s
+        )
+    return Json(run_body(run))
 
 
 async def cancel(call: Call) -> Json:

@@ -176,6 +176,9 @@ def endpoint_failures(prefix: str, endpoint_id: int) -> str:
     return f"{prefix}epf:{endpoint_id}"
 
 
-def channel(prefix: str, name: Literal["wake", "held", "due"]) -> str:
-    """Where a shard says that a run is ready, that a held run changed, that a delivery is due."""
+def channel(prefix: str, name: Literal["wake", "held", "due", "shown"]) -> str:
+    """Where a shard says that a run is ready, a held run changed, or a delivery is due.
+
+    ``shown``: what a run shows of itself, its status and its open gates, changed.
+    """
     return f"{prefix}{name}"

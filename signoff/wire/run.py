@@ -67,6 +67,7 @@ class RunBody(TypedDict):
     max_turns: int | None
     turn: int
     open_requests: int
+    version: str
     usage: UsageBody
     created_at: str
     updated_at: str

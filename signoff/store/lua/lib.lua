@@ -32,6 +32,8 @@ local function put(run, name, value)
   local changed = run.changed
   changed[#changed + 1] = name
   changed[#changed + 1] = value
+  -- What long polls wait for.
+  if name == 'status' or name == 'open' then run.shown = true end
 end
 
 local function num(run, name) return tonumber(run[name] or '0') end
@@ -51,6 +53,10 @@ local function save(run, moved)
   if #run.changed > 0 then
     redis.call('HSET', run.key, unpack(run.changed))
     run.changed = {}
+  end
+  if run.shown then
+    redis.call('PUBLISH', P .. 'shown', run.id)
+    run.shown = nil
   end
 end
 
