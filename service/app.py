@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.table import root_routes, surface_routes
+from service.api.table import development_routes, root_routes, surface_routes
 from service.auth import Keys
 from service.context import COMPATIBLE, NATIVE, Context
 from service.errors import refusal
@@ -89,6 +89,7 @@ def create_app(settings: Settings) -> Starlette:
     app = Starlette(
         routes=[
             *root_routes(),
+            *(development_routes() if settings.dev and settings.scripted_model else ()),
             *(
                 Mount(
                     surface.prefix,

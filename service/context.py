@@ -15,7 +15,7 @@ from service.body import check, header, read_json
 from service.query import Query
 from service.watch import Watch
 from signoff.broker.hints import Hints
-from signoff.domain.error import MissingError
+from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.model_name import ModelNames
 from signoff.store.accounts import Principal
 from signoff.store.facade import Store
@@ -89,6 +89,14 @@ class Call:
         """The caller's account."""
         return self.principal.account
 
+    async def demand_user(self, user_id: str | None) -> None:
+        """Raises InvalidFieldError for a request without a user when the account forbids those."""
+        if user_id is not None:
+            return
+        settings = await self.context.store.account_settings.recent(self.account)
+        if settings.require_end_user_id:
+            raise unscoped()
+
     @property
     def by(self) -> str:
         """The caller as the decider of a gate."""
@@ -123,6 +131,15 @@ class Call:
     def origin(self) -> str:
         """Where clients reach this service: as configured, else as this client did."""
         return self.context.public_url or _origin(self.scope)
+
+
+def unscoped() -> InvalidFieldError:
+    """The refusal of a request without a user in an account that forbids those."""
+    msg = (
+        "this account requires user_id on every request: give it, or allow requests without one"
+        " by PATCH /settings with require_end_user_id=False"
+    )
+    return InvalidFieldError(msg, code="end_user_required", field="user_id")
 
 
 def path_id(scope: Scope, name: str) -> int | None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.context import TRIES, Context
+from service.context import TRIES, Context, unscoped
 from service.idempotency import body_digest, reused
 from signoff.domain import event as events
+from signoff.domain.allowance import period_of
 from signoff.domain.error import (
+    ConflictError,
     InvalidFieldError,
     MissingError,
+    SignoffError,
     StaleError,
     UnavailableError,
 )
@@ -39,7 +42,8 @@ class Order:
 
     account: str
     body: CreateRun
-    model: str
+    #: None: the agent's, or the configured one.
+    model: str | None
     tools: list[str] | None
 
 
@@ -59,6 +63,7 @@ class Start:
     user_id: str | None
     mode: Mode
     human: bool
+    model: str
 
 
 def read_order(context: Context, account: str, body: CreateRun) -> Order:
@@ -69,10 +74,9 @@ def read_order(context: Context, account: str, body: CreateRun) -> Order:
         raise InvalidFieldError(msg, field="agent_id")
     if body.output_schema is not None:
         _check_schema(body.output_schema)
-    model = context.models.resolve(body.model)
-    if model == SCRIPTED:
-        check_script(body.metadata)
-    return Order(account=account, body=body, model=model, tools=_tools(context.toolbox, body.tools))
+    tools = None if body.tools is None else check_tools(context.toolbox, body.tools)
+    model = None if body.model is None else _model(context, body.model, body)
+    return Order(account=account, body=body, model=model, tools=tools)
 
 
 async def create(context: Context, order: Order) -> Created:
@@ -89,7 +93,14 @@ async def create_once(context: Context, order: Order, *, key: str, raw: bytes) -
     """
     store = context.store
     place = keys.idempotency(order.account, ROUTE, key)
-    fresh_id, start = await asyncio.gather(store.runs.next_id(), _start(context, order))
+    try:
+        fresh_id, start = await asyncio.gather(store.runs.next_id(), _start(context, order))
+    except SignoffError:
+        # What would be refused now may have been made before.
+        made = await _made(context, order, place, body_digest(raw))
+        if made is None:
+            raise
+        return Created(run=made, replay=True)
     claim = await store.reservations.reserve(place, digest=body_digest(raw), value=str(fresh_id))
     if claim.kind == "other":
         raise reused()
@@ -101,6 +112,17 @@ async def create_once(context: Context, order: Order, *, key: str, raw: bytes) -
     except MissingError:
         # The first request died between its claim and its run: this one makes it.
         return Created(run=await _make(context, order, start, run_id), replay=True)
+
+
+async def _made(context: Context, order: Order, place: str, digest: str) -> RunRecord | None:
+    """The run that the same request has made, if there is one."""
+    claim = await context.store.reservations.find(place)
+    if claim is None or claim.digest != digest:
+        return None
+    try:
+        return await context.store.runs.load(order.account, int(claim.value))
+    except MissingError:
+        return None
 
 
 async def _make(context: Context, order: Order, start: Start, run_id: int) -> RunRecord:
@@ -118,7 +140,7 @@ async def _make(context: Context, order: Order, start: Start, run_id: int) -> Ru
         user_id=user_id,
         mode=start.mode.value,
         human_in_the_loop=start.human,
-        config=_config(order, agent),
+        config=_config(order, start),
         message=message,
         started=context.publisher.event(events.RUN_STARTED, payload),
         fanout=await context.publisher.fanout_for(
@@ -134,9 +156,10 @@ async def _make(context: Context, order: Order, start: Start, run_id: int) -> Ru
 async def _write(context: Context, new: NewRun) -> WrittenRun:
     for _ in range(TRIES):
         try:
-            return await context.store.runs.create(new)
+            return await context.store.runs.create(await _allowed(context, new))
         except StaleError:
             context.store.catalog.forget(new.account)
+            context.store.users.forget(new.account)
             fanout = await context.publisher.fanout_for(
                 new.account, new.id, new.user_id, events.RUN_STARTED
             )
@@ -144,27 +167,59 @@ async def _write(context: Context, new: NewRun) -> WrittenRun:
     raise UnavailableError("the endpoints keep moving")
 
 
+async def _allowed(context: Context, new: NewRun) -> NewRun:
+    """The run with what it is held against."""
+    if new.user_id is None:
+        return new
+    period = period_of(context.now_ms())
+    allowance = await context.store.users.allowance(new.account, new.user_id, new.id, period=period)
+    return dataclasses.replace(new, allowance=allowance)
+
+
 async def _start(context: Context, order: Order) -> Start:
     agent, body = await _agent(context, order), order.body
     mode, human = _standing(body, agent)
     user_id = agent.user_id if body.user_id is None else body.user_id
-    return Start(agent=agent, user_id=user_id, mode=mode, human=human)
+    model = order.model or _model(context, agent.model, body)
+    return Start(agent=agent, user_id=user_id, mode=mode, human=human, model=model)
 
 
 async def _agent(context: Context, order: Order) -> Agent:
     body, agents = order.body, context.store.agents
     agent_id = body.teammate_id if body.agent_id is None else body.agent_id
     if agent_id is None:
-        return await agents.find_or_create(
+        await _demand_user(context, order.account, body.user_id)
+        agent = await agents.find_or_create(
             account=order.account,
             user_id=body.user_id,
             name=body.name or DEFAULT_AGENT,
             instructions=None,
         )
-    agent = await agents.get(order.account, agent_id)
-    if agent.user_id is not None and body.user_id not in (None, agent.user_id):
-        raise MissingError(f"no agent {agent_id}")
+    else:
+        agent = await agents.get(order.account, agent_id)
+        if agent.user_id is not None and body.user_id not in (None, agent.user_id):
+            raise MissingError(f"no agent {agent_id}")
+        await _demand_user(context, order.account, body.user_id or agent.user_id)
+    details = {"agent_id": agent.id}
+    if agent.state == "archived":
+        raise ConflictError("the agent is archived", code="agent_archived", details=details)
+    if agent.state == "disabled":
+        raise ConflictError("the agent is disabled", code="agent_disabled", details=details)
     return agent
+
+
+async def _demand_user(context: Context, account: str, user_id: str | None) -> None:
+    if user_id is None:
+        settings = await context.store.account_settings.recent(account)
+        if settings.require_end_user_id:
+            raise unscoped()
+
+
+def _model(context: Context, name: str | None, body: CreateRun) -> str:
+    model = context.models.resolve(name)
+    if model == SCRIPTED:
+        check_script(body.metadata)
+    return model
 
 
 def _standing(body: CreateRun, agent: Agent) -> tuple[Mode, bool]:
@@ -181,23 +236,23 @@ def _check_mode(mode: str | None, *, human: bool | None) -> None:
         raise InvalidFieldError(msg, field="permission_mode")
 
 
-def _config(order: Order, agent: Agent) -> dict[str, Any]:
-    body = order.body
+def _config(order: Order, start: Start) -> dict[str, Any]:
+    """What the run keeps, whatever becomes of its agent: the order's own values win."""
+    body, agent = order.body, start.agent
     return {
-        "model": order.model,
+        "model": start.model,
         "instructions": agent.instructions if body.instructions is None else body.instructions,
-        "tools": order.tools,
+        "tools": agent.tools if order.tools is None else order.tools,
         "metadata": body.metadata,
         "max_turns": body.max_turns or MAX_TURNS,
         "name": agent.name,
         "output_schema": body.output_schema,
-        "effort": body.effort,
+        "effort": agent.effort if body.effort is None else body.effort,
     }
 
 
-def _tools(toolbox: Mapping[str, Tool], names: list[str] | None) -> list[str] | None:
-    if names is None:
-        return None
+def check_tools(toolbox: Mapping[str, Tool], names: Sequence[str]) -> list[str]:
+    """The names, each once; raises InvalidFieldError for one that no loaded tool has."""
     for n, name in enumerate(names):
         if name not in toolbox:
             msg = f"tools.{n}: no tool is called {name[:64]!a}"

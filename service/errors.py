@@ -16,24 +16,31 @@ logger = logging.getLogger(__name__)
 STATUS: Mapping[str, int] = MappingProxyType(
     {
         "malformed_body": 400,
+        "agent_not_archived": 400,
+        "from_template_conflict": 400,
         "unauthorized": 401,
         "invalid_signature": 401,
+        "END_USER_RUN_LIMIT_REACHED": 402,
         "not_found": 404,
         "gate_not_found": 404,
         "gate_cancelled": 404,
         "gate_resolved_otherwise": 404,
         "method_not_allowed": 405,
         "conflict": 409,
+        "agent_archived": 409,
+        "agent_disabled": 409,
         "answer_required": 409,
         "gate_changed": 409,
         "idempotency_key_reuse": 409,
         "run_not_active": 409,
         "run_not_awaiting": 409,
+        "user_exists": 409,
         "webhook_inactive": 409,
         "body_too_large": 413,
         "unsupported_media_type": 415,
         "blocked_address": 422,
         "denied_by_rule": 422,
+        "end_user_required": 422,
         "invalid_idempotency_key": 422,
         "invalid_request": 422,
         "invalid_script": 422,
@@ -48,6 +55,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "unknown_model": 422,
         "unknown_tool": 422,
         "validation_error": 422,
+        "END_USER_RATE_LIMIT_REACHED": 429,
         # Ours or the operator's fault: the caller did nothing wrong and learns nothing of it.
         "error": 500,
         "illegal_move": 500,
@@ -69,12 +77,14 @@ STATUS: Mapping[str, int] = MappingProxyType(
 _TYPES = {
     400: "invalid_request",
     401: "authentication_error",
+    402: "billing_error",
     404: "not_found",
     405: "method_not_allowed",
     409: "conflict",
     413: "payload_too_large",
     415: "unsupported_media_type",
     422: "validation_error",
+    429: "rate_limit_error",
     500: "internal_error",
     503: "unavailable",
 }
@@ -132,6 +142,8 @@ def refusal(error: SignoffError, *, request_id: str, route: str) -> Json:
     headers: dict[str, str] = {}
     if status == _UNAVAILABLE:
         headers["retry-after"] = "1"
+    elif "retry_after" in error.details:
+        headers["retry-after"] = str(error.details["retry_after"])
     elif status == _UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     elif status == _TOO_LARGE:

@@ -22,6 +22,7 @@ _PATTERN = re.compile(r"[()*]")
 async def post(call: Call) -> Json:
     """Makes a rule, or finds the one of the same user, tool and effect."""
     body = await call.body(CreatePolicy)
+    await call.demand_user(body.user_id)
     effect = Verdict(body.effect or "allow")
     _check_tool(body.tool, effect)
     known = (await call.context.store.catalog.rules(call.account, 1)).rules
@@ -30,6 +31,7 @@ async def post(call: Call) -> Json:
         if all((rule.tool, rule.effect, rule.user_id) != identity for rule in known):
             msg = f"an account has at most {MAX_PER_ACCOUNT} permissions"
             raise InvalidFieldError(msg, code="too_many_permissions")
+    await call.context.store.users.touch(call.account, body.user_id)
     stored = await call.context.store.policies.put(
         account=call.account,
         user_id=body.user_id,
@@ -45,7 +47,9 @@ async def index(call: Call) -> Json:
     """The rules of exactly one scope, newest first: one user's, or those without a user."""
     query = call.query
     limit, cursor = query.limit(), query.cursor()
-    rules = await call.context.store.policies.list(call.account, query.text("user_id"))
+    user_id = query.text("user_id")
+    await call.demand_user(user_id)
+    rules = await call.context.store.policies.list(call.account, user_id)
     rows = [policy_body(rule) for rule in rules if cursor is None or rule.id < cursor]
     return Json(page_body(rows[:limit], more=len(rows) > limit))
 
@@ -53,6 +57,7 @@ async def index(call: Call) -> Json:
 async def delete(call: Call) -> Response:
     """Revokes a rule of the scope."""
     user_id = call.query.text("user_id")
+    await call.demand_user(user_id)
     await call.context.store.policies.delete(call.account, user_id, call.id("policy_id"))
     return Response(status_code=204)
 

@@ -56,6 +56,8 @@ async def index(call: Call) -> Json:
     task_id = query.integer("task_id")
     agent_id = query.integer("agent_id") or query.integer("teammate_id")
     user_id, every_user = query.text("user_id"), query.flag("include_end_user_runs") is True
+    if not every_user:
+        await call.demand_user(user_id)
     if archived == "only" or status in FILTER_ONLY:
         return Json(page_body([], more=False))
     page = await call.context.store.runs.page(
@@ -80,6 +82,7 @@ async def index(call: Call) -> Json:
 async def get(call: Call) -> Json:
     """One run; with ``wait_s`` as soon as it is not as ``known`` says, or when that time is up."""
     query = call.query
+    await call.demand_user(query.text("user_id"))
     wait_s, known = query.integer("wait_s", low=0, high=MAX_WAIT_S), query.text("known")
     run = await load(call, query)
     if wait_s:
@@ -91,6 +94,7 @@ async def get(call: Call) -> Json:
 
 async def cancel(call: Call) -> Json:
     """Ends a run that is not over."""
+    await call.demand_user(call.query.text("user_id"))
     run = await load(call, call.query)
     await control.cancel(call.context, call.account, run.id, by=call.by)
     return Json(run_body(await call.context.store.runs.load(call.account, run.id)))

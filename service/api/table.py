@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from service.api import callbacks, gates, health, permissions, runs, webhooks
+from service.api import (
+    account_settings,
+    agents,
+    callbacks,
+    development,
+    gates,
+    health,
+    permissions,
+    runs,
+    users,
+    webhooks,
+)
 from service.context import Surface
 from service.dispatch import open_route, route
 
@@ -23,6 +34,19 @@ def surface_routes(surface: Surface) -> list[Route]:
         route(surface, "/runs/{run_id}/permission-mode", {"PATCH": runs.permission_mode}),
         route(surface, "/runs/{run_id}/messages", {"GET": runs.messages}),
         route(surface, "/requests", {"GET": gates.inbox}),
+        *(one for name in ("agents", "teammates") for one in _agents(surface, name)),
+        route(surface, "/users", {"POST": users.post, "GET": users.index}),
+        route(
+            surface,
+            "/users/{user_id}",
+            {"GET": users.get, "PATCH": users.patch, "DELETE": users.delete},
+        ),
+        route(surface, "/usage/end-users", {"GET": users.usage}),
+        route(
+            surface,
+            "/settings",
+            {"GET": account_settings.get, "PATCH": account_settings.patch},
+        ),
         route(surface, "/permissions", {"POST": permissions.post, "GET": permissions.index}),
         route(surface, "/permissions/{policy_id}", {"DELETE": permissions.delete}),
         route(surface, "/webhooks", {"POST": webhooks.post, "GET": webhooks.index}),
@@ -39,6 +63,23 @@ def surface_routes(surface: Surface) -> list[Route]:
             {"GET": webhooks.delivery},
         ),
     ]
+
+
+def _agents(surface: Surface, name: str) -> list[Route]:
+    """Agents under one of their two names."""
+    one = f"/{name}/{{agent_id}}"
+    return [
+        route(surface, f"/{name}", {"POST": agents.post, "GET": agents.index}),
+        route(surface, one, {"GET": agents.get, "PATCH": agents.patch, "DELETE": agents.delete}),
+        route(surface, f"{one}/disable", {"POST": agents.disable}),
+        route(surface, f"{one}/enable", {"POST": agents.enable}),
+        route(surface, f"{one}/unarchive", {"POST": agents.unarchive}),
+    ]
+
+
+def development_routes() -> list[Route]:
+    """What is served besides in development with the scripted model only."""
+    return [open_route("/api/v1/auth/register", "POST", development.register)]
 
 
 def root_routes() -> list[Route]:

@@ -25,6 +25,7 @@ OVERLAP_S = 24 * 3600
 async def post(call: Call) -> Json:
     """Makes an endpoint; the only answer but a rotation's that shows its secret."""
     body = await call.body(CreateWebhook)
+    await call.demand_user(body.user_id)
     check_url(body.url, call.context.policy)
     wanted = list(events.DEFAULT_EVENTS) if body.events is None else _events(body.events)
     endpoints = call.context.store.endpoints
@@ -32,6 +33,7 @@ async def post(call: Call) -> Json:
     if in_scope >= MAX_PER_SCOPE or in_account >= MAX_PER_ACCOUNT:
         msg = f"at most {MAX_PER_SCOPE} webhooks a scope and {MAX_PER_ACCOUNT} an account"
         raise InvalidFieldError(msg, code="too_many_webhooks")
+    await call.context.store.users.touch(call.account, body.user_id)
     endpoint = await endpoints.create(
         account=call.account,
         user_id=body.user_id,
@@ -48,7 +50,9 @@ async def index(call: Call) -> Json:
     """The endpoints of exactly one scope, newest first."""
     query = call.query
     limit, cursor = query.limit(), query.cursor()
-    found = await call.context.store.endpoints.list(call.account, query.text("user_id"))
+    user_id = query.text("user_id")
+    await call.demand_user(user_id)
+    found = await call.context.store.endpoints.list(call.account, user_id)
     rows = [
         webhook_body(endpoint, origin=call.origin, reveal=False)
         for endpoint in found
@@ -127,6 +131,7 @@ async def delivery(call: Call) -> Json:
 
 async def _load(call: Call, query: Query) -> Endpoint:
     webhook_id, user_id = call.id("webhook_id"), query.text("user_id")
+    await call.demand_user(user_id)
     endpoint = await call.context.store.endpoints.get(call.account, webhook_id)
     if user_id is not None and user_id != endpoint.user_id:
         raise MissingError(f"no webhook {webhook_id}")

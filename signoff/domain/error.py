@@ -9,6 +9,7 @@ SignoffError
 │   └── SettingsError
 ├── MissingError            the thing does not exist for this caller
 ├── ConflictError           the state does not allow it
+├── LimitedError            a cap of the end user is reached
 ├── UnauthorizedError
 ├── GateRefusedError        a decision that cannot be applied; names the standing decision
 ├── IllegalMoveError        a state machine was asked for a move that its table lacks
@@ -95,6 +96,15 @@ class ConflictError(SignoffError):
     """The object's state does not allow the operation."""
 
     code = "conflict"
+
+
+class LimitedError(SignoffError):
+    """A cap is reached; ``details['retry_after']`` says in how many seconds it is not any more.
+
+    Without it waiting for it makes no sense. The codes are those of the reference platform.
+    """
+
+    code = "END_USER_RUN_LIMIT_REACHED"
 
 
 class GateRefusedError(SignoffError):

@@ -125,7 +125,7 @@ class Catalog:
             self._subs.pop((prefix, account), None)
 
     async def bump(self, account: str, what: str) -> None:
-        """Moves the version of the account's ``rules`` or ``subs`` in every shard."""
+        """Moves the version of the account's ``rules``, ``subs`` or ``limits`` in every shard."""
         await asyncio.gather(
             *(
                 self._connection.call("HINCRBY", keys.versions(prefix), f"{what}:{account}", 1)

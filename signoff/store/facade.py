@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from signoff.store.account_settings import AccountSettingsStore
 from signoff.store.accounts import Accounts
 from signoff.store.agents import Agents
 from signoff.store.catalog import Catalog
@@ -22,6 +23,7 @@ from signoff.store.runs import Runs
 from signoff.store.scripts import Scripts
 from signoff.store.sealing import Seal
 from signoff.store.steps import Steps
+from signoff.store.users import Users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,9 @@ class Store:
     scripts: Scripts
     catalog: Catalog
     accounts: Accounts
+    account_settings: AccountSettingsStore
     agents: Agents
+    users: Users
     runs: Runs
     steps: Steps
     decisions: Decisions
@@ -57,6 +61,7 @@ def open_store(
     scripts = Scripts(connection)
     layout = Shards(shards)
     catalog = Catalog(connection, layout)
+    account_settings = AccountSettingsStore(connection, catalog)
     seal = Seal(secret_keys)
     return Store(
         connection=connection,
@@ -64,7 +69,9 @@ def open_store(
         scripts=scripts,
         catalog=catalog,
         accounts=Accounts(connection),
+        account_settings=account_settings,
         agents=Agents(connection, scripts),
+        users=Users(connection, scripts, layout, catalog, account_settings),
         runs=Runs(connection, scripts, layout),
         steps=Steps(scripts, layout, lease_s=lease_s),
         decisions=Decisions(connection, scripts, layout),

@@ -85,6 +85,36 @@ def agent(agent_id: int | str) -> str:
     return f"{GLOBAL}agent:{agent_id}"
 
 
+def agent_names(account: str) -> str:
+    """JSON of (user, name) to the id of the agent that is found by it."""
+    return f"{GLOBAL}agents:{account}"
+
+
+def agents(account: str, scope: str | None) -> str:
+    """The ids of an account's agents: those of one scope, or all."""
+    return f"{GLOBAL}agids:{account}" + ("" if scope is None else f":{scope}")
+
+
+def agents_listed() -> str:
+    """The accounts all of whose agents are in the lists above."""
+    return f"{GLOBAL}agents-listed"
+
+
+def end_user(account: str, scope: str) -> str:
+    """The profile of one end user."""
+    return f"{GLOBAL}user:{account}:{scope}"
+
+
+def end_users(account: str) -> str:
+    """The scopes of an account's end users, by the id of their profile."""
+    return f"{GLOBAL}users:{account}"
+
+
+def account_settings(account: str) -> str:
+    """The settings of an account, each as JSON."""
+    return f"{GLOBAL}settings:{account}"
+
+
 def idempotency(account: str, route: str, key: str) -> str:
     """The reservation of one Idempotency-Key within (account, route)."""
     digest = hashlib.sha256(f"{len(route)}:{route}{key}".encode()).hexdigest()
@@ -154,6 +184,16 @@ def open_gates(prefix: str, account: str) -> str:
 def runs(prefix: str, account: str, scope: str | None) -> str:
     """The ids of an account's runs: those of one scope, or all."""
     return f"{prefix}runs:{account}" + ("" if scope is None else f":{scope}")
+
+
+def used(prefix: str, account: str, scope: str, period: str) -> str:
+    """What an end user has used in a period, as far as this shard knows."""
+    return f"{prefix}use:{account}:{scope}:{period}"
+
+
+def starts(prefix: str, account: str, scope: str) -> str:
+    """An end user's run starts of the last minute in this shard, while they are bounded."""
+    return f"{prefix}starts:{account}:{scope}"
 
 
 def delivery(prefix: str, delivery_id: int) -> str:

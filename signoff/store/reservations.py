@@ -21,6 +21,14 @@ class Reservation:
     answer: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What an earlier request left under a key."""
+
+    digest: str
+    value: str
+
+
 class Reservations:
     """Claims on keys; the record is written before the work it guards."""
 
@@ -44,6 +52,11 @@ class Reservations:
         if kind != "same":
             return Reservation(kind=kind)
         return Reservation(kind=kind, value=reply[1].decode(), answer=reply[2].decode())
+
+    async def find(self, key: str) -> Claim | None:
+        """What stands under ``key``, without claiming it."""
+        digest, value = await self._connection.call("HMGET", key, "digest", "value")
+        return None if digest is None else Claim(digest=digest.decode(), value=value.decode())
 
     async def answer(self, key: str, answer: str) -> str:
         """Keeps the answer for repeats of the request; returns the one kept, which is the first."""

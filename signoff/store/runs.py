@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from signoff.domain.call import Call
-from signoff.domain.error import MissingError
+from signoff.domain.error import LimitedError, MissingError
 from signoff.domain.event import Event
 from signoff.domain.gate import Gate, GateState
 from signoff.domain.jsontext import compact
@@ -30,6 +30,26 @@ class Fanout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a run of an end user is held against, with the version that it was read at."""
+
+    version: str
+    period: str
+    run_limit: int | None = None
+    rate_per_minute: int | None = None
+    used_elsewhere: int = 0
+    started_elsewhere: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How many runs an end user may still start, and when the next one is free again."""
+
+    remaining: int
+    reset_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
     """A run to create; ``message`` is its first user message."""
 
@@ -44,6 +64,8 @@ class NewRun:
     started: Event
     fanout: Fanout
     frames: tuple[bytes, ...] = ()
+    #: Of runs of end users.
+    allowance: Allowance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +74,7 @@ class WrittenRun:
 
     run: RunRecord | None
     hint: bool
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +95,28 @@ def dumps(value: Any) -> str:
     return compact(value)
 
 
+def _limits(allowance: Allowance) -> dict[str, Any]:
+    return {
+        "v": allowance.version,
+        "period": allowance.period,
+        "runs": allowance.run_limit,
+        "rate": allowance.rate_per_minute,
+        "used": allowance.used_elsewhere,
+        "started": allowance.started_elsewhere,
+    }
+
+
+def _limited(reply: list[Any]) -> LimitedError:
+    if reply[1] == b"runs":
+        msg = "this end user has used the runs of the month"
+        return LimitedError(msg, code="END_USER_RUN_LIMIT_REACHED")
+    msg = "this end user has started as many runs as a minute may have"
+    wait_s = -(-int(reply[2]) // 1000)
+    return LimitedError(
+        msg, code="END_USER_RATE_LIMIT_REACHED", details={"retry_after": max(1, wait_s)}
+    )
+
+
 class Runs:
     """Access to runs in all shards."""
 
@@ -87,7 +132,8 @@ class Runs:
     async def create(self, run: NewRun) -> WrittenRun:
         """Creates the run. Idempotent by run id.
 
-        Raises StaleError when the endpoints moved since ``fanout`` was read.
+        Raises StaleError when the endpoints or the caps moved since they were read, LimitedError
+        when a cap is reached.
         """
         args = Args(
             id=str(run.id),
@@ -104,6 +150,8 @@ class Runs:
         control = args.control
         if run.user_id is not None:
             control["user"] = args.blob(run.user_id)
+        if run.allowance is not None:
+            control["limits"] = _limits(run.allowance)
         control["config"] = args.blob(dumps(run.config))
         control["message"] = args.blob(encode(run.message))
         control["event"] = event_args(args, run.started)
@@ -113,7 +161,10 @@ class Runs:
             raise stale(reply)
         if reply[0] == b"exists":
             return WrittenRun(run=None, hint=False)
-        return WrittenRun(run=run_record(run.id, pairs(reply[2])), hint=bool(reply[1]))
+        if reply[0] == b"limited":
+            raise _limited(reply)
+        rate = Rate(remaining=int(reply[3]), reset_ms=int(reply[4])) if reply[3] else None
+        return WrittenRun(run=run_record(run.id, pairs(reply[2])), hint=bool(reply[1]), rate=rate)
 
     async def load(self, account: str, run_id: int) -> RunRecord:
         """The run, or MissingError; another account's run is missing."""

@@ -18,6 +18,7 @@ add(run, 'step', 1)
 add(run, 'turn_steps', 1)
 add(run, 'msgs', #A.messages)
 for name, n in pairs(A.usage) do redis.call('HINCRBY', run.key, name, n) end
+if run.use then count_use(run.acct, run.use, A.usage) end
 put(run, 'last_commit', A.commit)
 put(run, 'takeovers', '0')
 local left, todo, fields = #A.calls, 0, {}

@@ -1,10 +1,35 @@
 -- Creates a run that is ready for its first model call; idempotent by run id.
 -- ARGV[1] {id, acct, user?, scope, agent, mode, hitl, config, message, event, eps, subs_v,
---          frames, shard, shards}; blobs: config, message, event body, frames.
--- Returns {'ok', hint, run hash flat} | {'exists'} | {'stale', 'subs'}.
+--          limits?, frames, shard, shards}; blobs: config, message, event body, frames.
+-- limits = {v, period, runs?, rate?, used, started}: the caps of the run's end user, and what
+-- other shards know of them.
+-- Returns {'ok', hint, run hash flat, left, reset} | {'exists'} | {'stale', 'subs' | 'limits'} |
+-- {'limited', 'runs'} | {'limited', 'rate', wait in ms}; left and reset: of the rate, if any.
 local run = load(A.id)
 if run.acct then return {'exists'} end
 if stale_version('subs', A.acct, A.subs_v) then return {'stale', 'subs'} end
+local left, reset = '', ''
+if given(A.limits) then
+  local limits, use = A.limits, A.scope .. ':' .. A.limits.period
+  if stale_version('limits', A.acct, limits.v) then return {'stale', 'limits'} end
+  if given(limits.runs) then
+    local used = redis.call('HGET', P .. 'use:' .. A.acct .. ':' .. use, 'runs') or '0'
+    if tonumber(used) + limits.used >= limits.runs then return {'limited', 'runs'} end
+  end
+  if given(limits.rate) then
+    local starts = P .. 'starts:' .. A.acct .. ':' .. A.scope
+    redis.call('ZREMRANGEBYSCORE', starts, '-inf', int(NOW - 60000))
+    local started = redis.call('ZCARD', starts) + limits.started
+    local oldest = redis.call('ZRANGE', starts, 0, 0, 'WITHSCORES')[2] or int(NOW)
+    reset = int(tonumber(oldest) + 60000)
+    if started >= limits.rate then return {'limited', 'rate', int(tonumber(reset) - NOW)} end
+    redis.call('ZADD', starts, int(NOW), A.id)
+    redis.call('PEXPIRE', starts, 60000)
+    left = int(limits.rate - started - 1)
+  end
+  redis.call('HSET', run.key, 'use', use)
+  count_use(A.acct, use, {runs = 1})
+end
 run.acct, run.status, run.phase = A.acct, 'running', 'model'
 redis.call('HSET', run.key, 'acct', A.acct, 'agent', A.agent, 'status', 'running',
   'phase', 'model', 'mode', A.mode, 'mode_v', '1', 'hitl', A.hitl, 'plan_ok', '0', 'turn', '1',
@@ -18,4 +43,4 @@ redis.call('ZADD', P .. 'runs:' .. A.acct, A.id, A.id)
 redis.call('ZADD', P .. 'runs:' .. A.acct .. ':' .. A.scope, A.id, A.id)
 emit(A.event, A.eps, A.acct, A.id, '')
 frames(A.id)
-return {'ok', make_ready(run, false), redis.call('HGETALL', run.key)}
+return {'ok', make_ready(run, false), redis.call('HGETALL', run.key), left, reset}

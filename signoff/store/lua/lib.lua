@@ -18,7 +18,7 @@ local function blob(i) if given(i) then return ARGV[i] end return '' end
 -- Values are text, as Redis keeps them; a missing field is nil.
 local HOT = {'acct', 'status', 'phase', 'mode', 'mode_v', 'fence', 'lease_until', 'wake', 'rev',
   'step', 'turn_steps', 'msgs', 'pause_n', 'open', 'todo', 'left', 'inflight', 'seq', 'takeovers',
-  'crashed', 'last_commit'}
+  'crashed', 'last_commit', 'use'}
 local function load(id)
   local key = P .. 'run:' .. id
   local values = redis.call('HMGET', key, unpack(HOT))
@@ -114,6 +114,16 @@ end
 
 local function stale_version(what, acct, expected)
   return (redis.call('HGET', P .. 'ver', what .. ':' .. acct) or '0') ~= expected
+end
+
+-- What an end user has used in a month, as this shard knows it; kept for a year and a month.
+-- use = "<scope>:<month>", which a run keeps: what it uses counts for the month of its start.
+local KEEP_USE_MS = 34214400000
+local function count_use(acct, use, amounts)
+  local key = P .. 'use:' .. acct .. ':' .. use
+  for name, n in pairs(amounts) do redis.call('HINCRBY', key, name, n) end
+  redis.call('HSET', key, 'at', int(NOW))
+  redis.call('PEXPIRE', key, int(KEEP_USE_MS))
 end
 
 -- Drops the oldest events of an account that are past keeping, some at a time. Longer than any

@@ -1,0 +1,13 @@
+"""Bodies of the routes that exist in development only."""
+
+from __future__ import annotations
+
+from signoff.wire.body import Body
+
+
+class Register(Body):
+    """POST /api/v1/auth/register, as test suites of the reference platform send it."""
+
+    email: str
+    password: str
+    first_name: str | None = None
