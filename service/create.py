@@ -125,6 +125,20 @@ async def _made(context: Context, order: Order, place: str, digest: str) -> RunR
         return None
 
 
+async def rate_headers(context: Context, run: RunRecord) -> dict[str, str]:
+    """What the run's end user may still start within a minute, if that is bounded."""
+    if run.user_id is None:
+        return {}
+    rate = await context.store.users.rate(run.account, run.user_id, run.id)
+    if rate is None:
+        return {}
+    return {
+        "x-ratelimit-limit": str(rate.limit),
+        "x-ratelimit-remaining": str(rate.remaining),
+        "x-ratelimit-reset": str(-(-rate.reset_ms // 1000)),
+    }
+
+
 async def _make(context: Context, order: Order, start: Start, run_id: int) -> RunRecord:
     agent, user_id = start.agent, start.user_id
     payload = run_payload(

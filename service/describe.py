@@ -33,6 +33,7 @@ def agent_body(agent: Agent) -> AgentBody:
         "enable_history": profile.get("enable_history"),
         "enable_task_setup_tools": profile.get("enable_task_setup_tools"),
         "enable_feedback": profile.get("enable_feedback"),
+        "enable_self_improvement": profile.get("enable_self_improvement"),
         "prompt_profile": profile.get("prompt_profile") or "platform",
         "disabled_builtin_tools": profile.get("disabled_builtin_tools") or [],
         "display_order": profile.get("display_order"),

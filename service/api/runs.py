@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service import control
 from service.context import Call
-from service.create import create, create_once, read_order
+from service.create import create, create_once, rate_headers, read_order
 from service.idempotency import idempotency_key
 from service.query import Query
 from service.render import Json, message_body, page_body, run_body
@@ -40,7 +40,7 @@ async def post(call: Call) -> Json:
         made = await create(call.context, order)
     else:
         made = await create_once(call.context, order, key=key, raw=raw)
-    headers = {"x-run-id": str(made.run.id)}
+    headers = {"x-run-id": str(made.run.id), **await rate_headers(call.context, made.run)}
     if made.replay:
         headers["idempotent-replay"] = "true"
     return Json(run_body(made.run), 201, headers)

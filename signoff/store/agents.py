@@ -28,6 +28,7 @@ _JSON = (
     "enable_history",
     "enable_task_setup_tools",
     "enable_feedback",
+    "enable_self_improvement",
     "prompt_profile",
     "disabled_builtin_tools",
     "display_order",

@@ -42,14 +42,6 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
-    """How many runs an end user may still start, and when the next one is free again."""
-
-    remaining: int
-    reset_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
     """A run to create; ``message`` is its first user message."""
 
@@ -74,7 +66,6 @@ class WrittenRun:
 
     run: RunRecord | None
     hint: bool
-    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +154,7 @@ class Runs:
             return WrittenRun(run=None, hint=False)
         if reply[0] == b"limited":
             raise _limited(reply)
-        rate = Rate(remaining=int(reply[3]), reset_ms=int(reply[4])) if reply[3] else None
-        return WrittenRun(run=run_record(run.id, pairs(reply[2])), hint=bool(reply[1]), rate=rate)
+        return WrittenRun(run=run_record(run.id, pairs(reply[2])), hint=bool(reply[1]))
 
     async def load(self, account: str, run_id: int) -> RunRecord:
         """The run, or MissingError; another account's run is missing."""

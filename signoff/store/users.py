@@ -50,6 +50,15 @@ class Use:
     last_ms: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How many runs an end user may still start, and when the next one is free again."""
+
+    limit: int
+    remaining: int
+    reset_ms: int
+
+
 class Users:
     """Access to profiles; caps are cached by the version that each shard has of them."""
 
@@ -144,6 +153,29 @@ class Users:
             rate_per_minute=caps.rate_per_minute,
             used_elsewhere=elsewhere,
             started_elsewhere=started,
+        )
+
+    async def rate(self, account: str, user_id: str, run_id: int) -> Rate | None:
+        """Where the user stands with its starts a minute; None, at no cost, when unbounded."""
+        limit = (await self._caps(account, user_id, run_id))[1].rate_per_minute
+        if limit is None:
+            return None
+        now = await self._connection.call("TIME")
+        since = int(now[0]) * 1000 - _MINUTE_MS
+        scope = keys.scope_key(user_id)
+        places = [keys.starts(prefix, account, scope) for prefix in self._shards.prefixes()]
+        rows = await self._connection.calls(
+            *(("ZCOUNT", place, since, "+inf") for place in places),
+            *(
+                ("ZRANGEBYSCORE", place, since, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+                for place in places
+            ),
+        )
+        oldest = [int(row[1]) for row in rows[len(places) :] if row]
+        return Rate(
+            limit=limit,
+            remaining=max(0, limit - sum(rows[: len(places)])),
+            reset_ms=min(oldest, default=since + _MINUTE_MS) + _MINUTE_MS,
         )
 
     async def used(self, account: str, user_ids: Sequence[str], period: str) -> list[Use]:

@@ -31,6 +31,7 @@ class ChangeAgent(Body):
     enable_history: bool | None = None
     enable_task_setup_tools: bool | None = None
     enable_feedback: bool | None = None
+    enable_self_improvement: bool | None = None
     prompt_profile: Literal["platform", "bare"] | None = None
     disabled_builtin_tools: list[str] | None = None
     display_order: _Whole | None = None
@@ -64,6 +65,7 @@ class AgentBody(TypedDict):
     enable_history: bool | None
     enable_task_setup_tools: bool | None
     enable_feedback: bool | None
+    enable_self_improvement: bool | None
     prompt_profile: str
     disabled_builtin_tools: list[str]
     display_order: int | None

@@ -3,12 +3,11 @@
 --          limits?, frames, shard, shards}; blobs: config, message, event body, frames.
 -- limits = {v, period, runs?, rate?, used, started}: the caps of the run's end user, and what
 -- other shards know of them.
--- Returns {'ok', hint, run hash flat, left, reset} | {'exists'} | {'stale', 'subs' | 'limits'} |
--- {'limited', 'runs'} | {'limited', 'rate', wait in ms}; left and reset: of the rate, if any.
+-- Returns {'ok', hint, run hash flat} | {'exists'} | {'stale', 'subs' | 'limits'} |
+-- {'limited', 'runs'} | {'limited', 'rate', wait in ms}.
 local run = load(A.id)
 if run.acct then return {'exists'} end
 if stale_version('subs', A.acct, A.subs_v) then return {'stale', 'subs'} end
-local left, reset = '', ''
 if given(A.limits) then
   local limits, use = A.limits, A.scope .. ':' .. A.limits.period
   if stale_version('limits', A.acct, limits.v) then return {'stale', 'limits'} end
@@ -20,12 +19,12 @@ if given(A.limits) then
     local starts = P .. 'starts:' .. A.acct .. ':' .. A.scope
     redis.call('ZREMRANGEBYSCORE', starts, '-inf', int(NOW - 60000))
     local started = redis.call('ZCARD', starts) + limits.started
-    local oldest = redis.call('ZRANGE', starts, 0, 0, 'WITHSCORES')[2] or int(NOW)
-    reset = int(tonumber(oldest) + 60000)
-    if started >= limits.rate then return {'limited', 'rate', int(tonumber(reset) - NOW)} end
+    if started >= limits.rate then
+      local oldest = redis.call('ZRANGE', starts, 0, 0, 'WITHSCORES')[2] or int(NOW)
+      return {'limited', 'rate', int(tonumber(oldest) + 60000 - NOW)}
+    end
     redis.call('ZADD', starts, int(NOW), A.id)
     redis.call('PEXPIRE', starts, 60000)
-    left = int(limits.rate - started - 1)
   end
   redis.call('HSET', run.key, 'use', use)
   count_use(A.acct, use, {runs = 1})
@@ -43,4 +42,4 @@ redis.call('ZADD', P .. 'runs:' .. A.acct, A.id, A.id)
 redis.call('ZADD', P .. 'runs:' .. A.acct .. ':' .. A.scope, A.id, A.id)
 emit(A.event, A.eps, A.acct, A.id, '')
 frames(A.id)
-return {'ok', make_ready(run, false), redis.call('HGETALL', run.key), left, reset}
+return {'ok', make_ready(run, false), redis.call('HGETALL', run.key)}

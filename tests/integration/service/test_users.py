@@ -1,5 +1,7 @@
 """End users over the API: profiles, caps, use."""
 
+import time
+
 import pytest
 
 from tests.integration.service.test_runs import refused
@@ -120,12 +122,16 @@ async def test_own_caps_win_over_the_accounts(world):
 
 
 async def test_a_rate_says_what_is_left_and_when_to_come_back(world):
-    """429 with Retry-After when the minute is used up."""
+    """Headers with each run; 429 with Retry-After when the minute is used up."""
     await make(world, rate_per_minute=2)
-    _, _, third = [await start(world) for _ in range(3)]
+    first, second, third = [await start(world) for _ in range(3)]
+    left = [answer.headers["x-ratelimit-remaining"] for answer in (first, second)]
+    assert (left, first.headers["x-ratelimit-limit"]) == (["1", "0"], "2")
+    assert 0 < int(first.headers["x-ratelimit-reset"]) - time.time() <= 62
     refused(third, 429, "END_USER_RATE_LIMIT_REACHED")
     assert 1 <= int(third.headers["retry-after"]) <= 60
-    assert (await start(world, "v")).status_code == 201
+    unbounded = await start(world, "v")
+    assert "x-ratelimit-remaining" not in unbounded.headers
 
 
 async def test_a_refused_create_may_be_repeated_under_its_key(world):
