@@ -85,14 +85,16 @@ async def create(context: Context, order: Order) -> Created:
     return Created(run=await _make(context, order, start, run_id), replay=False)
 
 
-async def create_once(context: Context, order: Order, *, key: str, raw: bytes) -> Created:
+async def create_once(
+    context: Context, order: Order, *, key: str, raw: bytes, route: str = ROUTE
+) -> Created:
     """Makes the run of ``order``, or finds the one that ``key`` with the same body has made.
 
     Raises ConflictError ``idempotency_key_reuse`` when the key came with another body. What the
     agent refuses is refused before the key is claimed.
     """
     store = context.store
-    place = keys.idempotency(order.account, ROUTE, key)
+    place = keys.idempotency(order.account, route, key)
     try:
         fresh_id, start = await asyncio.gather(store.runs.next_id(), _start(context, order))
     except SignoffError:
@@ -161,10 +163,15 @@ async def _make(context: Context, order: Order, start: Start, run_id: int) -> Ru
             order.account, run_id, user_id, events.RUN_STARTED
         ),
     )
+    return await write(context, new)
+
+
+async def write(context: Context, new: NewRun) -> RunRecord:
+    """Writes the run with its event and wakes a worker; idempotent by run id."""
     written = await _write(context, new)
     if written.hint:
-        context.hint(run_id)
-    return written.run or await context.store.runs.load(order.account, run_id)
+        context.hint(new.id)
+    return written.run or await context.store.runs.load(new.account, new.id)
 
 
 async def _write(context: Context, new: NewRun) -> WrittenRun:
@@ -214,12 +221,17 @@ async def _agent(context: Context, order: Order) -> Agent:
         if agent.user_id is not None and body.user_id not in (None, agent.user_id):
             raise MissingError(f"no agent {agent_id}")
         await _demand_user(context, order.account, body.user_id or agent.user_id)
+    check_enabled(agent)
+    return agent
+
+
+def check_enabled(agent: Agent) -> None:
+    """Raises ConflictError for an agent that takes no runs."""
     details = {"agent_id": agent.id}
     if agent.state == "archived":
         raise ConflictError("the agent is archived", code="agent_archived", details=details)
     if agent.state == "disabled":
         raise ConflictError("the agent is disabled", code="agent_disabled", details=details)
-    return agent
 
 
 async def _demand_user(context: Context, account: str, user_id: str | None) -> None:
@@ -262,6 +274,7 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
         "name": agent.name,
         "output_schema": body.output_schema,
         "effort": agent.effort if body.effort is None else body.effort,
+        "email_inbox": body.email_inbox,
     }
 
 

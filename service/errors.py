@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 #: Every code that an error of ours may carry. A missing one is a 500, and a failing test.
 STATUS: Mapping[str, int] = MappingProxyType(
     {
+        "files_not_supported": 400,
         "malformed_body": 400,
         "agent_not_archived": 400,
         "from_template_conflict": 400,
@@ -32,8 +33,10 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "answer_required": 409,
         "gate_changed": 409,
         "idempotency_key_reuse": 409,
+        "retry_needs_confirmation": 409,
         "run_not_active": 409,
         "run_not_awaiting": 409,
+        "run_not_retryable": 409,
         "user_exists": 409,
         "webhook_inactive": 409,
         "body_too_large": 413,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from starlette.responses import Response
 
@@ -14,17 +14,22 @@ from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, block_json
 from signoff.domain.rule import Rule
+from signoff.domain.run import RETRYABLE, RunStatus
 from signoff.domain.timestamp import iso
 from signoff.store.endpoints import Endpoint
 from signoff.store.outbox import DeliveryRecord
 from signoff.store.records import RunRecord
 from signoff.wire.gate import DecidedBody, OpenRequestBody, PermissionRequestBody, StandingBody
 from signoff.wire.policy import PolicyBody
-from signoff.wire.run import MessageBody, RunBody
+from signoff.wire.run import MessageBody, RetryBody, RunBody
 from signoff.wire.webhook import DeliveryBody, WebhookBody
 
 #: What the reference platform shows as the age of a gate; nothing here ever times out.
 TIMEOUT_HINT_S = 55
+#: Reserved for names that never resolve.
+NO_MAIL = "runs.signoff.invalid"
+PREVIEW = 140
+_LIMITS = frozenset({"model_rate_limit", "max_turns_exceeded"})
 _NO_STORE = {"cache-control": "no-store"}
 
 
@@ -49,6 +54,7 @@ def run_body(run: RunRecord) -> RunBody:
     """A run."""
     config = run.config
     created, updated = iso(run.created_ms), iso(run.updated_ms)
+    marks = run.marks
     return {
         "id": run.id,
         "teammate_id": run.agent_id,
@@ -76,17 +82,47 @@ def run_body(run: RunRecord) -> RunBody:
         "started_at": created,
         "turn_started_at": created if run.turn == 1 else None,
         "last_activity_at": updated,
-        "last_viewed_at": None,
+        "last_viewed_at": None if marks.viewed_ms is None else iso(marks.viewed_ms),
         "billing_surface": "platform",
         "channel": "api",
-        "email_address": None,
-        "retryable": False,
+        # No mail is received: a reserved domain, for clients that asked and insist on an address.
+        "email_address": f"run-{run.id}@{NO_MAIL}" if config.get("email_inbox") else None,
+        **_retry_body(run),
+        "share_token": marks.share_token,
+        "closing_preview": preview(run.output),
         "delivery": None,
         "queued_message_id": None,
         "pending_queued_message_ids": [],
         "cancelled_queued_message_ids": [],
         "needs_reply": run.open > 0,
-        "archived": False,
+        "archived": marks.archived,
+    }
+
+
+def preview(text: str | None) -> str | None:
+    """The first line that says something, cut to fit a list; None when there is none."""
+    lines = (line.strip() for line in (text or "").splitlines())
+    first = next((line for line in lines if line), None)
+    if first is None or len(first) <= PREVIEW:
+        return first
+    return f"{first[: PREVIEW - 1]}…"
+
+
+def _retry_body(run: RunRecord) -> RetryBody:
+    config, marks = run.config, run.marks
+    over_early = run.status in RETRYABLE
+    failure: Literal["limit", "error"] | None = None
+    if run.status is RunStatus.FAILED:
+        failure = "limit" if run.error_code in _LIMITS else "error"
+    return {
+        "failure_kind": failure,
+        "retryable": over_early,
+        "can_continue": over_early,
+        "retry_of_run_id": config.get("retry_of"),
+        "retry_count": config.get("retry_count", 0),
+        "retried_by_run_id": marks.retried_by,
+        "retried_at": None if marks.retried_ms is None else iso(marks.retried_ms),
+        "repeats_actions": marks.acted,
     }
 
 
@@ -181,6 +217,15 @@ def message_body(run_id: int, sequence: int, message: Message) -> MessageBody:
         "content_blocks": [block_json(block) for block in message.blocks],
         "event_metadata": {"turn": message.turn, "step": message.step},
         "created_at": iso(message.at_ms),
+        # Counted for the run as a whole only.
+        "input_tokens": None,
+        "output_tokens": None,
+        "cache_creation_tokens": None,
+        "cache_read_tokens": None,
+        "claude_cost_usd": None,
+        "sandbox_cost_usd": None,
+        "execution_time_ms": None,
+        "error_message": None,
     }
 
 

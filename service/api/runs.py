@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from service import control
 from service.context import Call
-from service.create import create, create_once, rate_headers, read_order
+from service.create import ROUTE, create, create_once, rate_headers, read_order
 from service.idempotency import idempotency_key
 from service.query import Query
-from service.render import Json, message_body, page_body, run_body
+from service.render import Json, message_body, run_body
 from service.watch import MAX_WAIT_S, run_version
 from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.domain.mode import Mode
-from signoff.domain.run import FILTER_ONLY, RunStatus
 from signoff.store.records import RunRecord
 from signoff.wire.run import CreateRun, SwitchMode
 
 MAX_MESSAGES = 500
-_STATUSES = frozenset(RunStatus) | FILTER_ONLY
-_SORTS = frozenset({"created", "priority"})
-_ARCHIVED = frozenset({"exclude", "only", "include"})
 
 
 async def load(call: Call, query: Query) -> RunRecord:
@@ -33,50 +29,22 @@ async def load(call: Call, query: Query) -> RunRecord:
 
 async def post(call: Call) -> Json:
     """Makes a run and answers at once; it is ``running``."""
-    key = idempotency_key(call.header(b"idempotency-key"))
     raw, body = await call.body_with_raw(CreateRun)
+    return await start(call, body, raw=raw, route=ROUTE)
+
+
+async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Json:
+    """Makes the run of ``body``, once for each Idempotency-Key of the route."""
+    key = idempotency_key(call.header(b"idempotency-key"))
     order = read_order(call.context, call.account, body)
     if key is None:
         made = await create(call.context, order)
     else:
-        made = await create_once(call.context, order, key=key, raw=raw)
+        made = await create_once(call.context, order, key=key, raw=raw, route=route)
     headers = {"x-run-id": str(made.run.id), **await rate_headers(call.context, made.run)}
     if made.replay:
         headers["idempotent-replay"] = "true"
     return Json(run_body(made.run), 201, headers)
-
-
-async def index(call: Call) -> Json:
-    """Runs newest first: of one user, of none, or of all."""
-    query = call.query
-    limit, cursor = query.limit(), query.cursor()
-    status = query.choice("status", _STATUSES)
-    archived = query.choice("archived", _ARCHIVED)
-    by_priority = query.choice("sort", _SORTS) == "priority"
-    task_id = query.integer("task_id")
-    agent_id = query.integer("agent_id") or query.integer("teammate_id")
-    user_id, every_user = query.text("user_id"), query.flag("include_end_user_runs") is True
-    if not every_user:
-        await call.demand_user(user_id)
-    if archived == "only" or status in FILTER_ONLY:
-        return Json(page_body([], more=False))
-    page = await call.context.store.runs.page(
-        call.account,
-        user_id=user_id,
-        every_user=every_user and user_id is None,
-        # Every run is the only one of its task, so a task's page is that run or nothing.
-        limit=limit if task_id is None else 1,
-        before=cursor if task_id is None else task_id + 1,
-        status=status,
-        agent_id=agent_id,
-    )
-    runs = page.runs if task_id is None else [run for run in page.runs if run.id == task_id]
-    more = page.more and task_id is None
-    body = page_body([run_body(run) for run in runs], more=more)
-    if by_priority:
-        # Stable: within each half the newest stays first, and the cursor is the page's last.
-        body["data"].sort(key=lambda run: run["open_requests"] == 0)
-    return Json(body)
 
 
 async def get(call: Call) -> Json:

@@ -12,6 +12,8 @@ from service.api import (
     gates,
     health,
     permissions,
+    run_actions,
+    run_views,
     runs,
     users,
     webhooks,
@@ -24,7 +26,8 @@ def surface_routes(surface: Surface) -> list[Route]:
     """What is served under ``surface``; the busiest paths come first."""
     return [
         open_route(callbacks.PATH, "POST", callbacks.post),
-        route(surface, "/runs", {"POST": runs.post, "GET": runs.index}),
+        route(surface, "/runs", {"POST": runs.post, "GET": run_views.index}),
+        *_run_words(surface),
         route(surface, "/runs/{run_id}", {"GET": runs.get}),
         route(surface, "/runs/{run_id}/permissions", {"GET": gates.index}),
         route(surface, "/runs/{run_id}/approve", {"POST": gates.approve}),
@@ -33,6 +36,7 @@ def surface_routes(surface: Surface) -> list[Route]:
         route(surface, "/runs/{run_id}/cancel", {"POST": runs.cancel}),
         route(surface, "/runs/{run_id}/permission-mode", {"PATCH": runs.permission_mode}),
         route(surface, "/runs/{run_id}/messages", {"GET": runs.messages}),
+        *_run_extras(surface),
         route(surface, "/requests", {"GET": gates.inbox}),
         *(one for name in ("agents", "teammates") for one in _agents(surface, name)),
         route(surface, "/users", {"POST": users.post, "GET": users.index}),
@@ -62,6 +66,37 @@ def surface_routes(surface: Surface) -> list[Route]:
             "/webhooks/{webhook_id}/deliveries/{delivery_id}",
             {"GET": webhooks.delivery},
         ),
+    ]
+
+
+def _run_words(surface: Surface) -> list[Route]:
+    """Words under /runs; before the ids, for which they must not be taken."""
+    return [
+        route(surface, "/runs/check", {"GET": run_views.check}),
+        route(surface, "/runs/needs-you", {"GET": run_views.needs_you}),
+        route(surface, "/runs/activity", {"GET": run_views.activity}),
+        route(surface, "/runs/with-files", {"POST": run_actions.with_files}),
+        route(surface, "/runs/first-session", {"POST": run_actions.first_session}),
+    ]
+
+
+def _run_extras(surface: Surface) -> list[Route]:
+    """What is done with a run besides deciding."""
+    return [
+        route(surface, "/runs/{run_id}/reply/with-files", {"POST": run_actions.reply_with_files}),
+        route(surface, "/runs/{run_id}/outcome", {"GET": run_views.outcome}),
+        route(surface, "/runs/{run_id}/retry", {"POST": run_actions.retry_run}),
+        route(surface, "/runs/{run_id}/archive", {"POST": run_actions.archive}),
+        route(surface, "/runs/{run_id}/unarchive", {"POST": run_actions.unarchive}),
+        route(surface, "/runs/{run_id}/view", {"POST": run_actions.view}),
+        route(
+            surface,
+            "/runs/{run_id}/share",
+            {"POST": run_actions.share, "DELETE": run_actions.unshare},
+        ),
+        route(surface, "/runs/{run_id}/files", {"GET": run_views.files}),
+        route(surface, "/runs/{run_id}/files/{name}/download", {"GET": run_views.download}),
+        open_route(run_views.SHARED_PATH, "GET", run_views.shared),
     ]
 
 

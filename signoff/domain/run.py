@@ -35,6 +35,8 @@ class RunStatus(StrEnum):
 
 
 TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+#: A retry starts the same work again as a new run.
+RETRYABLE = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.RUNNING: TERMINAL | {RunStatus.AWAITING_APPROVAL},
     # A parked run cannot complete: the model is called only when every call has its result.

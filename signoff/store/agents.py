@@ -122,6 +122,17 @@ class Agents:
                 break
         return found[:limit], len(found) > limit
 
+    async def roster(self, account: str, user_id: str | None) -> tuple[int, int | None]:
+        """How many agents the list has, and when one last changed, archived ones included."""
+        await self._index_old(account)
+        place = keys.agents(account, None if user_id is None else keys.scope_key(user_id))
+        ids = await self._connection.call("ZRANGE", place, 0, -1)
+        rows = await self._connection.calls(
+            *(("HMGET", keys.agent(int(n)), "state", "updated") for n in ids)
+        )
+        changed = max((int(updated) for _, updated in rows), default=None)
+        return sum(state != b"archived" for state, _ in rows), changed
+
     async def change(self, agent: Agent, changes: Mapping[str, Any]) -> Agent:
         """Sets the named fields, where None clears."""
         return await self._change(agent, changes, name=changes.get("name"))

@@ -15,6 +15,8 @@ from signoff.store.decisions import Decisions
 from signoff.store.endpoints import Endpoints
 from signoff.store.keys import Shards
 from signoff.store.layout import Layout
+from signoff.store.listing import Listing
+from signoff.store.marks import Marking
 from signoff.store.outbox import Outbox
 from signoff.store.policies import Policies
 from signoff.store.presence import Presence
@@ -39,6 +41,8 @@ class Store:
     agents: Agents
     users: Users
     runs: Runs
+    listing: Listing
+    marks: Marking
     steps: Steps
     decisions: Decisions
     policies: Policies
@@ -73,6 +77,8 @@ def open_store(
         agents=Agents(connection, scripts),
         users=Users(connection, scripts, layout, catalog, account_settings),
         runs=Runs(connection, scripts, layout),
+        listing=Listing(connection, layout),
+        marks=Marking(connection, scripts, layout),
         steps=Steps(scripts, layout, lease_s=lease_s),
         decisions=Decisions(connection, scripts, layout),
         policies=Policies(connection, scripts, catalog),

@@ -182,7 +182,7 @@ def open_gates(prefix: str, account: str) -> str:
 
 
 def runs(prefix: str, account: str, scope: str | None) -> str:
-    """The ids of an account's runs: those of one scope, or all."""
+    """The ids of an account's runs that are not archived: those of one scope, or all."""
     return f"{prefix}runs:{account}" + ("" if scope is None else f":{scope}")
 
 
@@ -194,6 +194,36 @@ def used(prefix: str, account: str, scope: str, period: str) -> str:
 def starts(prefix: str, account: str, scope: str) -> str:
     """An end user's run starts of the last minute in this shard, while they are bounded."""
     return f"{prefix}starts:{account}:{scope}"
+
+
+def archived_runs(prefix: str, account: str, scope: str | None) -> str:
+    """The ids of an account's archived runs: those of one scope, or all."""
+    return f"{prefix}archived:{account}" + ("" if scope is None else f":{scope}")
+
+
+def blocked_runs(prefix: str, account: str, scope: str | None) -> str:
+    """The ids of the runs that wait for a person: those of one scope, or all."""
+    return f"{prefix}blocked:{account}" + ("" if scope is None else f":{scope}")
+
+
+def live_runs(prefix: str, account: str, scope: str) -> str:
+    """The ids of a scope's runs that are not over."""
+    return f"{prefix}live:{account}:{scope}"
+
+
+def settled_runs(prefix: str, account: str, scope: str) -> str:
+    """Agent id to the id of its newest run that is over, in one scope."""
+    return f"{prefix}settled:{account}:{scope}"
+
+
+def changed_scopes(prefix: str, account: str) -> str:
+    """Scope to the time at which the status of one of its runs last changed."""
+    return f"{prefix}changed:{account}"
+
+
+def share(token: str) -> str:
+    """The run that a share token opens."""
+    return f"{GLOBAL}share:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
 def delivery(prefix: str, delivery_id: int) -> str:

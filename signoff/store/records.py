@@ -18,6 +18,19 @@ USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_cre
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What people noted on a run, and how it stands to its retries."""
+
+    archived: bool = False
+    viewed_ms: int | None = None
+    share_token: str | None = None
+    #: A call with effects was started; of a run made before this was noted it is assumed.
+    acted: bool = True
+    retried_by: int | None = None
+    retried_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """One run as stored; versions and fences stay text, they are only compared."""
 
@@ -48,6 +61,7 @@ class RunRecord:
     created_ms: int
     updated_ms: int
     remembered: dict[str, str] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
 
     @property
     def standing(self) -> Standing:
@@ -95,6 +109,19 @@ def run_record(run_id: int, raw: Mapping[str, str]) -> RunRecord:
             for name, value in raw.items()
             if name.startswith(REMEMBERED)
         },
+        marks=_marks(raw),
+    )
+
+
+def _marks(raw: Mapping[str, str]) -> Marks:
+    viewed, retried_by, retried = raw.get("viewed"), raw.get("retried_by"), raw.get("retried")
+    return Marks(
+        archived="archived" in raw,
+        viewed_ms=int(viewed) if viewed else None,
+        share_token=raw.get("share"),
+        acted=raw.get("acted", "1") == "1",
+        retried_by=int(retried_by) if retried_by else None,
+        retried_ms=int(retried) if retried else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from signoff.domain.call import Call
@@ -17,8 +17,6 @@ from signoff.store.connection import Connection
 from signoff.store.keys import Shards
 from signoff.store.records import RunRecord, call_records, gate_record, run_record
 from signoff.store.scripts import Args, Scripts, pairs, stale
-
-_CHUNK = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +64,6 @@ class WrittenRun:
 
     run: RunRecord | None
     hint: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """One page of ids newest first; ``more`` is exact."""
-
-    runs: list[RunRecord] = field(default_factory=list)
-    more: bool = False
 
 
 def event_args(args: Args, event: Event) -> dict[str, Any]:
@@ -239,45 +229,3 @@ class Runs:
         )
         found = ((item, pairs(row)) for item, row in zip(ids, rows, strict=True) if row)
         return {item: run_record(item, raw) for item, raw in found if raw["acct"] == account}
-
-    async def page(
-        self,
-        account: str,
-        *,
-        user_id: str | None,
-        every_user: bool,
-        limit: int,
-        before: int | None,
-        status: str | None = None,
-        agent_id: int | None = None,
-    ) -> Page:
-        """Runs newest first, older than ``before``; ``more`` is exact for the filters."""
-        scope = None if every_user else keys.scope_key(user_id)
-        found: list[RunRecord] = []
-        cursor = before
-        while len(found) <= limit:
-            ids = await self._ids(account, scope, cursor)
-            if not ids:
-                break
-            cursor = ids[-1]
-            rows = await self._connection.calls(
-                *(("HGETALL", keys.run(self.shards.prefix(item), item)) for item in ids)
-            )
-            for run_id, row in zip(ids, rows, strict=True):
-                record = run_record(run_id, pairs(row))
-                if status is not None and record.status != status:
-                    continue
-                if agent_id is None or record.agent_id == agent_id:
-                    found.append(record)
-            if len(ids) < _CHUNK:
-                break
-        return Page(runs=found[:limit], more=len(found) > limit)
-
-    async def _ids(self, account: str, scope: str | None, before: int | None) -> list[int]:
-        top = "+inf" if before is None else f"({before}"
-        commands = [
-            ("ZREVRANGEBYSCORE", keys.runs(prefix, account, scope), top, "-inf", "LIMIT", 0, _CHUNK)
-            for prefix in self.shards.prefixes()
-        ]
-        rows = await self._connection.calls(*commands)
-        return sorted((int(item) for row in rows for item in row), reverse=True)[:_CHUNK]

@@ -46,7 +46,20 @@ class SwitchMode(Body):
     permission_mode: ModeName
 
 
-class RunBody(TypedDict):
+class RetryBody(TypedDict):
+    """How a run stands to being tried again."""
+
+    failure_kind: Literal["limit", "error"] | None
+    retryable: bool
+    can_continue: bool
+    retry_of_run_id: int | None
+    retry_count: int
+    retried_by_run_id: int | None
+    retried_at: str | None
+    repeats_actions: bool
+
+
+class RunBody(RetryBody):
     """One run; ``id`` comes first, so that a body cut short still names the run."""
 
     id: int
@@ -78,7 +91,8 @@ class RunBody(TypedDict):
     billing_surface: Literal["platform"]
     channel: Literal["api"]
     email_address: str | None
-    retryable: bool
+    share_token: str | None
+    closing_preview: str | None
     delivery: str | None
     queued_message_id: int | None
     pending_queued_message_ids: list[int]
@@ -98,3 +112,11 @@ class MessageBody(TypedDict):
     content_blocks: list[dict[str, Any]]
     event_metadata: dict[str, Any]
     created_at: str
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_creation_tokens: int | None
+    cache_read_tokens: int | None
+    claude_cost_usd: str | None
+    sandbox_cost_usd: str | None
+    execution_time_ms: int | None
+    error_message: str | None

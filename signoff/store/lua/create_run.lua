@@ -30,8 +30,9 @@ if given(A.limits) then
   count_use(A.acct, use, {runs = 1})
 end
 run.acct, run.status, run.phase = A.acct, 'running', 'model'
-redis.call('HSET', run.key, 'acct', A.acct, 'agent', A.agent, 'status', 'running',
-  'phase', 'model', 'mode', A.mode, 'mode_v', '1', 'hitl', A.hitl, 'plan_ok', '0', 'turn', '1',
+redis.call('HSET', run.key, 'acct', A.acct, 'scope', A.scope, 'agent', A.agent, 'acted', '0',
+  'status', 'running', 'phase', 'model', 'mode', A.mode, 'mode_v', '1', 'hitl', A.hitl,
+  'plan_ok', '0', 'turn', '1',
   'step', '0', 'turn_steps', '0', 'fence', '0', 'lease_until', '0', 'wake', '0', 'rev', '1',
   'pause_n', '0', 'open', '0', 'todo', '0', 'left', '0', 'inflight', '0', 'seq', '0',
   'takeovers', '0', 'msgs', '1', 'created', int(NOW), 'updated', int(NOW),
@@ -40,6 +41,8 @@ if given(A.user) then redis.call('HSET', run.key, 'user', blob(A.user)) end
 redis.call('RPUSH', P .. 'msg:' .. A.id, blob(A.message))
 redis.call('ZADD', P .. 'runs:' .. A.acct, A.id, A.id)
 redis.call('ZADD', P .. 'runs:' .. A.acct .. ':' .. A.scope, A.id, A.id)
+keep('live:' .. A.acct .. ':' .. A.scope, A.id, true)
+redis.call('HSET', P .. 'changed:' .. A.acct, A.scope, int(NOW))
 emit(A.event, A.eps, A.acct, A.id, '')
 frames(A.id)
 return {'ok', make_ready(run, false), redis.call('HGETALL', run.key)}

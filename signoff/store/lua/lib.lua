@@ -24,6 +24,7 @@ local function load(id)
   local values = redis.call('HMGET', key, unpack(HOT))
   local run = {id = id, key = key, calls = P .. 'calls:' .. id, changed = {}}
   for i = 1, #HOT do if values[i] then run[HOT[i]] = values[i] end end
+  run.was = run.status
   return run
 end
 
@@ -44,6 +45,35 @@ local function add(run, name, n)
   return value
 end
 
+local function keep(name, id, wanted)
+  if wanted then
+    redis.call('ZADD', P .. name, id, id)
+  else
+    redis.call('ZREM', P .. name, id)
+  end
+end
+
+-- The lists of its scope that a run stands in by its status: those that are not over, those that
+-- wait for a person, the newest of each agent that is over. An archived run stands in none.
+local function relist(run)
+  local v = redis.call('HMGET', run.key, 'scope', 'archived', 'agent')
+  if not v[1] then return end
+  local scope, shown = run.acct .. ':' .. v[1], not v[2]
+  local over = run.status == 'completed' or run.status == 'failed' or run.status == 'cancelled'
+  local blocked = shown and run.status == 'awaiting_approval'
+  keep('live:' .. scope, run.id, shown and not over)
+  keep('blocked:' .. scope, run.id, blocked)
+  keep('blocked:' .. run.acct, run.id, blocked)
+  if over then
+    local settled = P .. 'settled:' .. scope
+    local newest = tonumber(redis.call('HGET', settled, v[3]) or '0')
+    if shown and tonumber(run.id) > newest then redis.call('HSET', settled, v[3], run.id) end
+    if not shown and tonumber(run.id) == newest then redis.call('HDEL', settled, v[3]) end
+  end
+  redis.call('HSET', P .. 'changed:' .. run.acct, v[1], int(NOW))
+  run.was = run.status
+end
+
 -- Writes what was put since the last save; with moved, the run's revision moves as well.
 local function save(run, moved)
   if moved then
@@ -58,6 +88,7 @@ local function save(run, moved)
     redis.call('PUBLISH', P .. 'shown', run.id)
     run.shown = nil
   end
+  if run.status ~= run.was then relist(run) end
 end
 
 local function terminal(run)

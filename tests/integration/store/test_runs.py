@@ -12,6 +12,7 @@ from signoff.domain.gate import GateKind
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Verdict as Effect
+from signoff.store.listing import Filter
 from signoff.store.records import RunRecord
 from signoff.store.steps import NewGate
 from tests.integration.store.conftest import ACCOUNT, SHARD, Desk, new_call, verdict
@@ -371,21 +372,18 @@ async def test_failing_on_old_versions_is_refused(desk: Desk, what: str) -> None
 async def test_pages_are_newest_first_and_exact(desk: Desk) -> None:
     """Filters by user, agent and status; ``more`` tells the truth at the edges."""
     ids = [await desk.create(user_id="u" if n % 2 else None, agent_id=n % 3) for n in range(7)]
-    page = desk.store.runs.page
-    every = await page(ACCOUNT, user_id=None, every_user=True, limit=7, before=None)
+    page = desk.store.listing.page
+    everybody, nobody = Filter(every_user=True), Filter()
+    every = await page(ACCOUNT, everybody, limit=7)
     assert ([run.id for run in every.runs], every.more) == (ids[::-1], False)
-    first = await page(ACCOUNT, user_id=None, every_user=True, limit=3, before=None)
+    first = await page(ACCOUNT, everybody, limit=3)
     assert ([run.id for run in first.runs], first.more) == (ids[:3:-1], True)
-    rest = await page(ACCOUNT, user_id=None, every_user=True, limit=9, before=ids[4])
+    rest = await page(ACCOUNT, everybody, limit=9, after=ids[4])
     assert [run.id for run in rest.runs] == ids[3::-1]
-    mine = await page(ACCOUNT, user_id="u", every_user=False, limit=9, before=None)
+    mine = await page(ACCOUNT, Filter(user_id="u"), limit=9)
     assert [run.user_id for run in mine.runs] == ["u", "u", "u"]
-    none = await page(ACCOUNT, user_id=None, every_user=False, limit=9, before=None)
-    assert len(none.runs) == 4
-    done = await page(
-        ACCOUNT, user_id=None, every_user=True, limit=9, before=None, status="completed"
-    )
-    assert done.runs == []
-    agent = await page(ACCOUNT, user_id=None, every_user=True, limit=2, before=None, agent_id=0)
+    assert len((await page(ACCOUNT, nobody, limit=9)).runs) == 4
+    assert (await page(ACCOUNT, Filter(every_user=True, status="completed"), limit=9)).runs == []
+    agent = await page(ACCOUNT, Filter(every_user=True, agent_id=0), limit=2)
     assert ([run.id for run in agent.runs], agent.more) == ([ids[6], ids[3]], True)
-    assert (await page("2", user_id=None, every_user=True, limit=9, before=None)).runs == []
+    assert (await page("2", everybody, limit=9)).runs == []
