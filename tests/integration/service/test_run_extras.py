@@ -7,9 +7,18 @@ import pytest
 
 from service.retry import _make
 from signoff.domain.call import CallState, Effect
+from signoff.domain.message import Message, Text, encode
 from signoff.store import keys
 from signoff.store.steps import Held, NewCall, StepCommit
-from tests.integration.service.world import QUESTIONS, SEND
+from tests.integration.service.world import (
+    KEY,
+    QUESTIONS,
+    SEND,
+    World,
+    client,
+    serving,
+    settings,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -459,3 +468,47 @@ async def test_words_are_no_ids(world):
         assert (await world.nobody.get(f"/v1/runs/{word}")).status_code == 401
     for word in ("with-files", "first-session"):
         assert (await world.api.get(f"/v1/runs/{word}")).status_code == 404
+
+
+async def test_a_retry_asks_for_all_that_was_asked(world):
+    """What the user said in later turns is not lost, and what the model said is not taken over."""
+    run_id = await cancelled(world, message="one")
+    connection, prefix = world.store.connection, world.store.shards.prefix(run_id)
+    later = [
+        Message(role="assistant", blocks=(Text("done"),), turn=1, step=1),
+        Message(role="user", blocks=(Text("two"),), turn=2, step=1),
+        Message(role="user", blocks=(Text("three"),), turn=2, step=1),
+    ]
+    for message in later:
+        await connection.call("RPUSH", keys.messages(prefix, run_id), encode(message))
+    await connection.call("HSET", keys.run(prefix, run_id), "turn", "2")
+    child = await act(world, f"{run_id}/retry")
+    said = (await world.api.get(f"/v1/runs/{child['id']}/messages")).json()
+    assert [item["content"] for item in said] == ["one\n\ntwo\n\nthree"]
+
+
+async def test_lists_are_the_same_over_several_shards(redis_url):
+    """Order, pages, counts and activity do not depend on where a run is kept."""
+    async with serving(settings(redis_url, SIGNOFF_SHARDS="3")) as app:
+        accounts = app.state.context.store.accounts
+        account = await accounts.ensure("one")
+        await accounts.add_key(account, secret=KEY, name="test", now_ms=0)
+        async with client(app, KEY) as api:
+            world = World(app, (api, api, api))
+            ids = [await world.run() for _ in range(7)]
+            for run_id in ids[:4]:
+                await act(world, f"{run_id}/cancel")
+            await act(world, f"{ids[5]}/archive")
+            shown = [run_id for run_id in reversed(ids) if run_id != ids[5]]
+            first, more = await listed(world, "limit=4")
+            rest, last = await listed(world, f"limit=4&starting_after={first[-1]}")
+            assert (first + rest, more, last) == (shown, True, False)
+            assert (await listed(world, "archived=include"))[0] == ids[::-1]
+            assert (await listed(world, "status=cancelled&limit=4")) == (ids[3::-1], False)
+            checked = (await api.get("/v1/runs/check")).json()
+            assert (checked["total_count"], checked["latest_run_id"]) == (6, ids[6])
+            (group,) = (await api.get("/v1/runs/activity")).json()["data"]
+            assert [run["id"] for run in group["runs"]] == [ids[6], ids[4], ids[3]]
+            link = await act(world, f"{ids[1]}/share")
+            assert (await api.get(link["share_url"])).status_code == 200
+            assert (await act(world, f"{ids[1]}/retry"))["retry_of_run_id"] == ids[1]
