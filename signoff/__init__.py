@@ -6,11 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["SignatureError", "__version__", "current_call", "sign_decision", "tool", "verify"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "SignatureError",
+    "SignoffError",
+    "__version__",
+    "current_call",
+    "sign_decision",
+    "tool",
+    "verify",
+]
 
 # No submodule may have the name of an export: importing it would bind the module over the export.
 _HOMES = {
+    "AsyncClient": "signoff.client.async_client",
+    "Client": "signoff.client.client",
     "SignatureError": "signoff.signing",
+    "SignoffError": "signoff.domain.error",
     "current_call": "signoff.tooldef",
     "sign_decision": "signoff.signing",
     "tool": "signoff.tooldef",
@@ -18,6 +31,9 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from signoff.client.async_client import AsyncClient
+    from signoff.client.client import Client
+    from signoff.domain.error import SignoffError
     from signoff.signing import SignatureError, sign_decision, verify
     from signoff.tooldef import current_call, tool
 else:

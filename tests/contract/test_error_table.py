@@ -13,8 +13,8 @@ from signoff.domain.error import SignoffError
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (signoff, service, webhooks)
-# Parts of command-line programs; what they raise ends in a terminal.
-NO_HTTP = ("signoff.cli", "signoff.demo", "signoff.supervise")
+# Parts of command-line programs, whose errors end in a terminal, and what runs at the client.
+NO_HTTP = ("signoff.cli", "signoff.client", "signoff.demo", "signoff.supervise", "signoff.testing")
 
 
 def _modules():

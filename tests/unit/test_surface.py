@@ -10,9 +10,14 @@ import pytest
 
 import signoff
 from signoff import signing, tooldef
+from signoff.client import async_client, client
+from signoff.domain import error
 
 SURFACE = {
+    "AsyncClient": async_client.AsyncClient,
+    "Client": client.Client,
     "SignatureError": signing.SignatureError,
+    "SignoffError": error.SignoffError,
     "__version__": signoff.__version__,
     "current_call": tooldef.current_call,
     "sign_decision": signing.sign_decision,
@@ -25,6 +30,28 @@ PARTIES = {
     "verify": frozenset[str](),
     "sign_decision": frozenset[str](),
     "SignatureError": frozenset[str](),
+    "SignoffError": frozenset[str](),
+    "Client": frozenset(
+        {
+            "annotated_types",
+            "anyio",
+            "certifi",
+            "click",  # httpx loads its own command line where click and rich are installed
+            "h11",
+            "httpcore",
+            "httpx",
+            "idna",
+            "markdown_it",
+            "mdurl",
+            "pydantic",
+            "pydantic_core",
+            "pygments",
+            "rich",
+            "sniffio",
+            "typing_extensions",
+            "typing_inspection",
+        }
+    ),
     "tool": frozenset(
         {"annotated_types", "pydantic", "pydantic_core", "typing_extensions", "typing_inspection"}
     ),

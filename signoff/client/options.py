@@ -1,0 +1,77 @@
+"""The keyword arguments that several calls share, with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from signoff.client.values import Mode
+
+
+class CreateOptions(TypedDict, total=False):
+    """What a run is made from besides its message."""
+
+    agent_id: int | None
+    name: str | None
+    instructions: str | None
+    user_id: str | None
+    metadata: Mapping[str, Any] | None
+    tools: Sequence[str] | None
+    human_in_the_loop: bool | None
+    permission_mode: Mode | None
+    model: str | None
+    effort: str | None
+    output_schema: Mapping[str, Any] | None
+    external_tools: Sequence[Mapping[str, Any]] | None
+    max_turns: int | None
+    #: Made up for each call unless given; repeating a call with the same one makes no second run.
+    idempotency_key: str | None
+
+
+class ReplyOptions(TypedDict, total=False):
+    """What goes with a reply; what is not given stays as it was."""
+
+    tools: Sequence[str] | None
+    permission_mode: Mode | None
+    human_in_the_loop: bool | None
+    idempotency_key: str | None
+
+
+class AgentOptions(TypedDict, total=False):
+    """What an agent is made of."""
+
+    instructions: str | None
+    tools: Sequence[str] | None
+    role: str | None
+    goals: str | None
+    metadata: Mapping[str, Any] | None
+    allowed_senders: Sequence[str] | None
+    default_permission_mode: Mode | None
+    model: str | None
+    effort: str | None
+    display_order: int | None
+
+
+class UserOptions(TypedDict, total=False):
+    """What is known about an end user, and what they may use; None clears a limit."""
+
+    name: str | None
+    email: str | None
+    company: str | None
+    metadata: Mapping[str, Any] | None
+    run_limit: int | None
+    cost_limit_cents: int | None
+    rate_per_minute: int | None
+
+
+def known(options: Mapping[str, Any], shape: Any) -> dict[str, Any]:
+    """``options``; raises TypeError for a name that ``shape`` does not have, as a call does."""
+    for name in options:
+        if name not in shape.__optional_keys__:
+            raise TypeError(f"unexpected keyword argument {name!r}")
+    return dict(options)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in options.items() if value is not None}

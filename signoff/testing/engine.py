@@ -1,0 +1,394 @@
+"""Runs of the fake: a script played turn by turn, with the domain's gates, rules and decisions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from signoff.domain import event as events
+from signoff.domain.decision import Decision, Settlement, mode_fingerprint, settle
+from signoff.domain.error import GateRefusedError, InvalidToolInputError, SignoffError
+from signoff.domain.event import run_payload, usage_payload
+from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, Gate, GateKind, GateState, listed_call
+from signoff.domain.jsontext import compact
+from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
+from signoff.domain.mode import Mode
+from signoff.domain.question import check_plan, check_questions
+from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge, suggested_rules
+from signoff.domain.run import RunStatus
+from signoff.script import ScriptedTurn, script_length, script_turn
+from signoff.testing.gate import gate_digest
+
+_PLACEHOLDER = re.compile(r"\{\{(last_results|message)\}\}")
+NO_USAGE = {
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "cache_read_tokens": 0,
+    "cache_creation_tokens": 0,
+}
+Emit = Callable[["FakeRun", str, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What runs share: their tools, the rules, the clock, and where events go."""
+
+    tools: Mapping[str, Callable[[Mapping[str, Any]], Any]]
+    read_only: Collection[str]
+    external: Collection[str]
+    rules: Callable[[], Sequence[Rule]]
+    new_id: Callable[[str], str]
+    now_ms: Callable[[], int]
+    emit: Emit
+
+
+class FakeRun:
+    """One run; everything that happens to it happens at once."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        run_id: int,
+        agent_id: int,
+        user_id: str | None,
+        mode: Mode,
+        human: bool,
+        metadata: Mapping[str, Any] | None,
+        message: str,
+    ) -> None:
+        self._world = world
+        self.id, self.agent_id, self.user_id = run_id, agent_id, user_id
+        self.mode, self.human, self.metadata = mode, human, metadata
+        self.status = RunStatus.RUNNING
+        self.plan_approved = False
+        self.turn, self.pauses = 1, 0
+        self.output: str | None = None
+        self.error: str | None = None
+        self.error_code: str | None = None
+        self.created_ms = self.updated_ms = world.now_ms()
+        self.history: list[Message] = []
+        self.gates: dict[str, Gate] = {}
+        self.remembered: dict[str, str] = {}
+        self._step: list[ToolUse] = []
+        self._results: dict[str, ToolResult] = {}
+        self._say("user", Text(message))
+
+    @property
+    def open(self) -> list[Gate]:
+        """Its open gates, oldest first."""
+        return [gate for gate in self.gates.values() if gate.state is GateState.PENDING]
+
+    @property
+    def version(self) -> str:
+        """What differs whenever its turn, its status or its open gates changed."""
+        return f"{self.turn}.{self.status.value}.{self.pauses}.{len(self.open)}"
+
+    def payload(self) -> dict[str, Any]:
+        """What every event of it has."""
+        return run_payload(
+            run_id=self.id,
+            agent_id=self.agent_id,
+            user_id=self.user_id,
+            status=self.status.value,
+            mode=self.mode.value,
+        )
+
+    def advance(self) -> None:
+        """Plays on until the turn ends or a gate opens."""
+        while self.status is RunStatus.RUNNING:
+            turn = self._next_turn()
+            if turn.error is not None and turn.error.times > 0:
+                self.error = f"scripted error: {turn.error.kind}"
+                self.error_code = f"model_{turn.error.kind}"
+                self._end(RunStatus.FAILED)
+                return
+            text = _PLACEHOLDER.sub(self._fill, turn.text)
+            self._say("assistant", *([Text(text)] if text else []), *turn.tool_calls)
+            if not turn.tool_calls:
+                self.output = text
+                self._end(RunStatus.COMPLETED)
+                return
+            self._step, self._results = list(turn.tool_calls), {}
+            self._open_gates([gate for use in turn.tool_calls if (gate := self._judge(use))])
+            self._go_on()
+
+    def decide(self, decisions: Sequence[Decision], *, by: str) -> list[Gate]:
+        """The gates as they stand after these decisions, of which all are applied or none.
+
+        Raises BatchRefusedError with the position and reason of each that is in the way.
+        """
+        settlements: list[Settlement] = []
+        refusals: list[tuple[int, SignoffError]] = []
+        for n, decision in enumerate(decisions):
+            try:
+                settlements.append(self._settlement(decision))
+            except SignoffError as error:
+                refusals.append((n, error))
+        if refusals:
+            raise BatchRefusedError(refusals)
+        fresh = False
+        for decision, settlement in zip(decisions, settlements, strict=True):
+            if self.gates[decision.request_id].state is GateState.PENDING:
+                self._settle(decision, settlement, by=by)
+                fresh = True
+            for tool in settlement.remember_tools:
+                self.remembered.setdefault(tool, "")
+        standing = [self.gates[decision.request_id] for decision in decisions]
+        if fresh:
+            self._resume_if_free()
+        return standing
+
+    def cancel(self, *, by: str) -> None:
+        """Ends it; open gates close."""
+        self._check_active()
+        for gate in self.open:
+            self.gates[gate.id] = replace(
+                gate, state=GateState.CANCELLED, decided_by=by, resolved_ms=self._world.now_ms()
+            )
+        self._end(RunStatus.CANCELLED)
+
+    def switch(self, mode: Mode) -> None:
+        """Changes the mode; autonomous allows what waits for approval and no rule forbids."""
+        self._check_active()
+        self.mode, self.human = mode, self.human or mode.needs_person
+        if mode is not Mode.AUTONOMOUS:
+            return
+        fresh = False
+        for gate in self.open:
+            forbidden = denied_by(gate.tool, user_id=self.user_id, rules=self._world.rules())
+            if gate.kind is not GateKind.TOOL_APPROVAL or forbidden:
+                continue
+            allowed = Settlement(
+                state=GateState.ALLOWED, fingerprint=mode_fingerprint(gate), allows=True
+            )
+            self._settle(Decision(request_id=gate.id, verdict="allow"), allowed, by="mode")
+            fresh = True
+        if fresh:
+            self._resume_if_free()
+
+    def reply(self, message: str) -> None:
+        """Begins another turn."""
+        self.turn += 1
+        self.output = self.error = self.error_code = None
+        self.status = RunStatus.RUNNING
+        self._say("user", Text(message))
+
+    def _next_turn(self) -> ScriptedTurn:
+        index = sum(message.role == "assistant" for message in self.history)
+        length = script_length(self.metadata)
+        if length is not None and index < length:
+            return script_turn(self.metadata, index)
+        text = "You said: {{message}}" if length is None else "(end of script)"
+        return ScriptedTurn(text=text, tool_calls=(), delay_ms=0, error=None)
+
+    def _judge(self, use: ToolUse) -> Gate | None:
+        """The gate that the call waits at; without one its result is there."""
+        try:
+            kind = self._asking(use)
+        except InvalidToolInputError as error:
+            self._result(use, "error", error.message)
+            return None
+        if kind is not None:
+            return self._gate(use, kind)
+        judgement = judge(
+            use.name,
+            read_only=use.name in self._world.read_only,
+            standing=Standing(
+                mode=self.mode,
+                plan_approved=self.plan_approved,
+                human_in_the_loop=self.human,
+                user_id=self.user_id,
+                remembered=self.remembered,
+            ),
+            rules=self._world.rules(),
+        )
+        if judgement.verdict is Verdict.ASK:
+            return self._gate(use, GateKind.TOOL_APPROVAL)
+        if judgement.verdict is Verdict.ALLOW:
+            self._execute(use, use.input)
+            return None
+        state: ResultState = "denied" if judgement.verdict is Verdict.DENY else "error"
+        self._result(use, state, f"This tool call is not permitted ({judgement.why}).")
+        return None
+
+    def _asking(self, use: ToolUse) -> GateKind | None:
+        if use.name in self._world.external:
+            return GateKind.EXTERNAL
+        if use.name == ASK_TOOL and self.human:
+            check_questions(use.input)
+            return GateKind.QUESTION
+        if use.name == PLAN_TOOL and self.mode is Mode.PLAN and not self.plan_approved:
+            check_plan(use.input)
+            return GateKind.PLAN
+        if use.name in (ASK_TOOL, PLAN_TOOL):
+            raise InvalidToolInputError(f"{use.name} is not available now")
+        return None
+
+    def _gate(self, use: ToolUse, kind: GateKind) -> Gate:
+        suggested = (
+            suggested_rules(use.name, patterned=False) if kind is GateKind.TOOL_APPROVAL else ()
+        )
+        return Gate(
+            id=self._world.new_id("req"),
+            run_id=self.id,
+            kind=kind,
+            state=GateState.PENDING,
+            pause=self.pauses + 1,
+            tool=use.name,
+            tool_use_id=use.id,
+            tool_input=use.input,
+            digest=gate_digest(*listed_call(kind, use.name, use.input)),
+            suggested_rules=tuple(suggested),
+            created_ms=self._world.now_ms(),
+        )
+
+    def _open_gates(self, gates: Sequence[Gate]) -> None:
+        if not gates:
+            return
+        self.pauses += 1
+        self.gates |= {gate.id: gate for gate in gates}
+        self.status = RunStatus.AWAITING_APPROVAL
+        self._touch()
+        self._world.emit(self, events.RUN_AWAITING_INPUT, {"gates": gates, "pause": self.pauses})
+
+    def _settlement(self, decision: Decision) -> Settlement:
+        gate = self.gates.get(decision.request_id)
+        if gate is None:
+            raise GateRefusedError("the run has no such request", code="gate_not_found")
+        found = settle(
+            gate,
+            decision,
+            check_input=lambda name, value: (compact(value), gate_digest(name, dict(value))),
+        )
+        if gate.state is GateState.CANCELLED:
+            raise _refused("the request was cancelled with its run", "gate_cancelled", gate)
+        if decision.expected_digest not in (None, gate.digest):
+            raise _refused("the request is not the one that was seen", "gate_changed", gate)
+        if gate.state is not GateState.PENDING and gate.fingerprint != found.fingerprint:
+            msg = "the request was already decided otherwise"
+            raise _refused(msg, "gate_resolved_otherwise", gate)
+        return found
+
+    def _settle(self, decision: Decision, settlement: Settlement, *, by: str) -> None:
+        gate = self.gates[decision.request_id]
+        edited = decision.input if settlement.input_json is not None else None
+        self.gates[gate.id] = replace(
+            gate,
+            state=settlement.state,
+            fingerprint=settlement.fingerprint,
+            decided_by=by,
+            reason=decision.reason,
+            answers=settlement.answers,
+            resolved_ms=self._world.now_ms(),
+            edited_input=None if edited is None else dict(edited),
+            effective_digest=settlement.digest,
+            remembered=bool(settlement.remember_tools),
+        )
+        use = next(item for item in self._step if item.id == gate.tool_use_id)
+        if settlement.plan_approved:
+            self.plan_approved = True
+        if settlement.result is not None:
+            self._result(
+                use, cast("ResultState", settlement.result["state"]), settlement.result["content"]
+            )
+        else:
+            self._execute(use, use.input if edited is None else edited)
+
+    def _resume_if_free(self) -> None:
+        self._touch()
+        if self.open:
+            return
+        self.status = RunStatus.RUNNING
+        self._world.emit(self, events.RUN_RESUMED, {})
+        self._go_on()
+        self.advance()
+
+    def _go_on(self) -> None:
+        """Ends the step when every call has its result."""
+        if self.status is RunStatus.RUNNING and len(self._results) == len(self._step):
+            self._say("tool", *(self._results[use.id] for use in self._step))
+
+    def _execute(self, use: ToolUse, tool_input: Mapping[str, Any]) -> None:
+        tool = self._world.tools.get(use.name)
+        try:
+            output = "ok" if tool is None else tool(tool_input)
+        except Exception as error:  # noqa: BLE001 - what a tool raises is its result
+            self._result(use, "error", f"{type(error).__name__}: {error}")
+        else:
+            self._result(use, "success", output if isinstance(output, str) else compact(output))
+
+    def _result(self, use: ToolUse, state: ResultState, content: str) -> None:
+        self._results[use.id] = ToolResult(
+            tool_use_id=use.id,
+            name=use.name,
+            state=state,
+            content=content,
+        )
+
+    def _say(self, role: str, *blocks: Any) -> None:
+        steps = sum(message.role == "assistant" for message in self.history)
+        self.history.append(
+            Message(
+                role=role,  # type: ignore[arg-type]
+                blocks=blocks,
+                turn=self.turn,
+                step=steps,
+                at_ms=self._world.now_ms(),
+            )
+        )
+        self._touch()
+
+    def _end(self, status: RunStatus) -> None:
+        self.status = self.status.to(status)
+        self._touch()
+        self._world.emit(
+            self,
+            f"run.{status.value}",
+            {
+                "output": self.output,
+                "error": self.error,
+                "error_code": self.error_code,
+                "usage": usage_payload(NO_USAGE),
+            },
+        )
+
+    def _touch(self) -> None:
+        self.updated_ms = self._world.now_ms()
+
+    def _check_active(self) -> None:
+        if self.status.terminal:
+            raise GateRefusedError(f"the run is {self.status.value}", code="run_not_active")
+
+    def _fill(self, found: re.Match[str]) -> str:
+        if found[1] == "message":
+            users = (item.text for item in reversed(self.history) if item.role == "user")
+            return next(users, "")
+        return compact(
+            [
+                {
+                    "tool_use_id": item.tool_use_id,
+                    "name": item.name,
+                    "state": item.state,
+                    "content": item.content,
+                }
+                for item in self._results.values()
+            ]
+        )
+
+
+class BatchRefusedError(Exception):
+    """Which decisions are in the way, by position, and why."""
+
+    def __init__(self, refusals: Sequence[tuple[int, SignoffError]]) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+
+def _refused(message: str, code: str, gate: Gate) -> GateRefusedError:
+    details: dict[str, Any] = {}
+    if gate.state is not GateState.PENDING:
+        details["standing"] = {"status": gate.state.value, "decided_by": gate.decided_by}
+    return GateRefusedError(message, code=code, details=details)

@@ -1,0 +1,141 @@
+"""The bodies that the fake answers with, in the service's form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from signoff.client.errors import CODES
+from signoff.domain.error import SignoffError
+from signoff.domain.event import usage_payload
+from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.message import block_json
+from signoff.domain.rule import Rule
+from signoff.domain.timestamp import iso
+from signoff.testing.engine import NO_USAGE, FakeRun
+
+_SERVER_ERROR = 500
+
+
+def status_of(error: SignoffError) -> int:
+    """The HTTP status of an error of the service."""
+    known = CODES.get(error.code)
+    return _SERVER_ERROR if known is None else known.status
+
+
+def problem(error: SignoffError) -> dict[str, Any]:
+    """The envelope of a refusal."""
+    details: dict[str, Any] = {**error.details, "error_code": error.code}
+    if error.field is not None:
+        details["field"] = error.field
+    return {
+        "error": {
+            "type": "fake",
+            "message": error.message,
+            "code": status_of(error),
+            "request_id": "req_fake",
+            "error_code": error.code,
+            "details": details,
+            "doc_url": None,
+        }
+    }
+
+
+def run_body(run: FakeRun) -> dict[str, Any]:
+    """A run."""
+    return {
+        "id": run.id,
+        "teammate_id": run.agent_id,
+        "agent_id": run.agent_id,
+        "task_id": run.id,
+        "status": run.status.value,
+        "output": run.output,
+        "error": run.error,
+        "error_code": run.error_code,
+        "user_id": run.user_id,
+        "metadata": run.metadata,
+        "permission_mode": run.mode.value,
+        "human_in_the_loop": run.human,
+        "plan_approved": run.plan_approved,
+        "model": "scripted",
+        "turn": run.turn,
+        "open_requests": len(run.open),
+        "version": run.version,
+        "usage": usage_payload(NO_USAGE),
+        "created_at": iso(run.created_ms),
+        "updated_at": iso(run.updated_ms),
+    }
+
+
+def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
+    """A gate."""
+    tool, tool_input = gate.listed
+    pending = gate.state is GateState.PENDING
+    return {
+        "request_id": gate.id,
+        "run_id": gate.run_id,
+        "kind": gate.kind.value,
+        "tool_name": tool,
+        "tool_input": tool_input,
+        "tool_use_id": gate.tool_use_id,
+        "digest": gate.digest,
+        "suggested_rules": list(gate.suggested_rules),
+        "pause": gate.pause,
+        "status": gate.state.value,
+        "decided_by": gate.decided_by,
+        "reason": gate.reason,
+        "edited_input": gate.edited_input,
+        "effective_digest": gate.effective_digest or (None if pending else gate.digest),
+        "created_at": iso(gate.created_ms),
+        "resolved_at": None if gate.resolved_ms is None else iso(gate.resolved_ms),
+        "resumed": resumed,
+        "remembered": None if pending else gate.remembered,
+        "can_remember": gate.kind is GateKind.TOOL_APPROVAL and bool(gate.suggested_rules),
+    }
+
+
+def asked_body(gate: Gate) -> dict[str, Any]:
+    """A gate as its event has it."""
+    body = gate_body(gate)
+    wanted = ("request_id", "kind", "tool_name", "tool_input", "digest", "suggested_rules")
+    return {name: body[name] for name in (*wanted, "created_at")}
+
+
+def message_bodies(run: FakeRun) -> list[dict[str, Any]]:
+    """The history of a run."""
+    return [
+        {
+            "id": n,
+            "run_id": run.id,
+            "sequence": n,
+            "role": message.role,
+            "content": message.text,
+            "content_blocks": [block_json(block) for block in message.blocks],
+            "created_at": iso(message.at_ms),
+        }
+        for n, message in enumerate(run.history, start=1)
+    ]
+
+
+def policy_body(rule: Rule) -> dict[str, Any]:
+    """A stored rule."""
+    return {
+        "id": rule.id,
+        "user_id": rule.user_id,
+        "tool_name": rule.tool,
+        "effect": rule.effect.value,
+        "source": rule.source,
+        "created_at": iso(rule.created_ms),
+    }
+
+
+def page_body(items: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """The first ``limit`` of ``items`` as a page."""
+    shown = list(items[:limit])
+    more = len(items) > limit
+    last = shown[-1] if more and shown else {}
+    return {
+        "data": shown,
+        "has_more": more,
+        "next_starting_after": last.get("id", last.get("request_id")),
+    }

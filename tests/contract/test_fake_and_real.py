@@ -1,0 +1,472 @@
+"""One suite of the SDK against the fake service and against a real one: they answer alike."""
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from signoff.client import Allow, Client, Deny
+from signoff.client import errors as e
+from signoff.signing import sign_decision, verify
+from signoff.testing import FakeService
+from tests.e2e.harness import KEY, Receiver, running, until
+
+MAIL = {"to": "ada@example.com", "subject": "Hello", "body": "Hi"}
+SEND = {"name": "send_email", "input": MAIL}
+QUESTION = "Which one?"
+ASK = {
+    "name": "AskUserQuestion",
+    "input": {
+        "questions": [
+            {
+                "question": QUESTION,
+                "header": "Pick",
+                "multiSelect": False,
+                "options": [{"label": "A"}, {"label": "B"}],
+            }
+        ]
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Side:
+    """A service and how to look at what it sent."""
+
+    name: str
+    client: Client
+    hooks: str
+    #: The events that arrived at ``hooks``, with headers and body.
+    arrived: Callable[[], list[Any]]
+    post: Callable[[str, bytes, dict[str, str]], httpx.Response]
+
+
+@pytest.fixture(scope="module", params=["fake", "real"])
+def side(request, tmp_path_factory) -> Iterator[Side]:
+    if request.param == "fake":
+        fake = FakeService(read_only={"search_docs"})
+        with fake.client() as client, httpx.Client(transport=fake.transport) as http:
+            yield Side(
+                name="fake",
+                client=client,
+                hooks="http://127.0.0.1:1/hooks",
+                arrived=lambda: list(fake.sent),
+                post=lambda url, body, headers: http.post(url, content=body, headers=headers),
+            )
+        return
+    receiver = Receiver()
+    with (
+        running(tmp_path_factory.mktemp("real")) as dev,
+        Client(base_url=dev.url, api_key=KEY) as client,
+        httpx.Client() as http,
+    ):
+        yield Side(
+            name="real",
+            client=client,
+            hooks=receiver.url,
+            arrived=lambda: list(receiver.got),
+            post=lambda url, body, headers: http.post(url, content=body, headers=headers),
+        )
+    receiver.close()
+
+
+@pytest.fixture
+def client(side):
+    return side.client
+
+
+def _parked(client, *calls, mode="approval", **options):
+    """A run that waits at a gate for each call, and the gates."""
+    script = [{"tool_calls": list(calls) or [SEND]}, {"text": "Done: {{last_results}}"}]
+    run = client.runs.create(
+        "go",
+        human_in_the_loop=True,
+        permission_mode=mode,
+        metadata={"script": options.pop("script", script)},
+        **options,
+    )
+    assert run.status == "running"
+    until(lambda: client.runs.get(run.id).status == "awaiting_approval", what="a pause")
+    return run.id, [gate for gate in client.runs.permissions(run.id) if gate.is_pending]
+
+
+def _ended(client, run_id, status="completed"):
+    return until(
+        lambda: (run := client.runs.get(run_id)).status == status and run, what=f"{status}"
+    )
+
+
+def test_an_approved_call_runs_and_the_run_completes(client):
+    """Allow settles the gate, resumes the run, and the model sees the result."""
+    run_id, (gate,) = _parked(client)
+    assert (gate.kind, gate.tool_name, gate.tool_input) == ("tool_approval", "send_email", MAIL)
+    settled = client.runs.approve(run_id, gate.request_id, expected_digest=gate.digest)
+    assert (settled.status, settled.resumed) == ("allowed", True)
+    assert '"state":"success"' in _ended(client, run_id).output
+
+
+def test_digests_are_the_same_on_both_sides(client):
+    """The digest is that of RFC 8785 over tool and input."""
+    _, (gate,) = _parked(client)
+    assert gate.digest == "7a0a9f4d7aa1156b787a497089280f438632caa46fcfc61c3716472158b1ec10"
+
+
+def test_a_denied_call_does_not_run(client):
+    """The model is told of the denial and the reason."""
+    run_id, (gate,) = _parked(client)
+    settled = client.runs.approve(run_id, gate.request_id, "deny", reason="wrong customer")
+    assert settled.status == "denied"
+    run = _ended(client, run_id)
+    assert '"state":"denied"' in run.output
+    assert "wrong customer" in run.output
+
+
+def test_an_edited_input_is_what_runs(client):
+    """The gate keeps both, and the effective digest is another one."""
+    run_id, (gate,) = _parked(client)
+    settled = client.runs.approve(run_id, gate.request_id, input={**MAIL, "subject": "Hello!"})
+    assert settled.edited_input == {**MAIL, "subject": "Hello!"}
+    assert settled.effective_digest not in (None, gate.digest)
+    assert settled.digest == gate.digest
+
+
+def test_the_same_decision_again_has_no_second_effect_and_the_opposite_is_refused(client):
+    """A repeat answers as before; another verdict names the standing one."""
+    run_id, (gate,) = _parked(client)
+    client.runs.approve(run_id, gate.request_id)
+    assert client.runs.approve(run_id, gate.request_id).status == "allowed"
+    with pytest.raises(e.GateResolvedOtherwiseError) as refused:
+        client.runs.approve(run_id, gate.request_id, "deny")
+    assert (refused.value.standing or {})["status"] == "allowed"
+
+
+def test_a_gate_that_is_not_there_or_not_the_one_seen_is_refused(client):
+    """Unknown, and known with another digest."""
+    run_id, (gate,) = _parked(client)
+    with pytest.raises(e.GateNotFoundError):
+        client.runs.approve(run_id, "req_nonsense")
+    with pytest.raises(e.GateChangedError):
+        client.runs.approve(run_id, gate.request_id, expected_digest="0" * 64)
+    assert client.runs.permissions(run_id)[0].is_pending
+
+
+def test_a_question_is_answered_by_its_text(client):
+    """Options, free text, and what is refused."""
+    run_id, (gate,) = _parked(client, ASK, mode="autonomous")
+    assert gate.is_question
+    assert not gate.is_plan_approval
+    assert [question.question for question in gate.questions] == [QUESTION]
+    with pytest.raises(e.AnswerRequiredError):
+        client.runs.approve(run_id, gate.request_id)
+    with pytest.raises(e.ValidationError):
+        client.runs.answer(run_id, {"Another?": "A"})
+    with pytest.raises(e.ValidationError):
+        client.runs.answer(run_id, {})
+    assert client.runs.answer(run_id, {QUESTION: "neither"}).resumed
+    assert client.runs.answer(run_id, {QUESTION: "neither"}, request_id=gate.request_id)
+    with pytest.raises(e.GateResolvedOtherwiseError):
+        client.runs.answer(run_id, {QUESTION: "B"}, request_id=gate.request_id)
+    assert "neither" in _ended(client, run_id).output
+    with pytest.raises(e.RunNotAwaitingError):
+        client.runs.answer(run_id, {QUESTION: "B"})
+
+
+def test_a_plan_is_revised_and_then_approved(client):
+    """Feedback opens a new gate; before the approval no effect happens."""
+    script = [
+        {"tool_calls": [SEND]},
+        {"plan": "1. Write"},
+        {"plan": "1. Write politely"},
+        {"text": "Done."},
+    ]
+    run_id, (first,) = _parked(client, mode="plan", script=script)
+    assert (first.is_plan_approval, first.plan_text) == (True, "1. Write")
+    client.runs.answer(run_id, {"Plan Approval": "politely, please"})
+    (second,) = until(
+        lambda: [gate for gate in client.runs.permissions(run_id) if gate.is_pending],
+        what="the second plan",
+    )
+    assert second.plan_text == "1. Write politely"
+    client.runs.answer(run_id, {"1. Write politely": "Approve"})
+    run = _ended(client, run_id)
+    assert run.plan_approved
+    assert [message.role for message in client.runs.messages(run_id)][:3] == [
+        "user",
+        "assistant",
+        "tool",
+    ]
+
+
+def test_a_batch_is_applied_whole_or_not_at_all(client):
+    """One item in the way, named by its place, and nothing has happened."""
+    run_id, (first, second) = _parked(client, SEND, SEND)
+    with pytest.raises(e.GateNotFoundError) as refused:
+        client.runs.decide(
+            run_id,
+            [
+                {"request_id": first.request_id, "decision": "allow"},
+                {"request_id": "req_nonsense", "decision": "allow"},
+            ],
+        )
+    assert refused.value.field == "decisions[1]"
+    assert [row["index"] for row in refused.value.details["decisions"]] == [1]
+    assert all(gate.is_pending for gate in client.runs.permissions(run_id))
+    with pytest.raises(e.ValidationError):
+        client.runs.decide(run_id, [{"request_id": first.request_id, "decision": "allow"}] * 2)
+    with pytest.raises(e.ValidationError):
+        client.runs.decide(run_id, [{"request_id": first.request_id, "nonsense": 1}])
+    done = client.runs.decide(
+        run_id,
+        [
+            {"request_id": second.request_id, "decision": "deny"},
+            {"request_id": first.request_id, "decision": "allow"},
+        ],
+    )
+    assert done.resumed
+    assert [gate.status for gate in done.requests] == ["denied", "allowed"]
+
+
+def test_resumed_is_said_by_the_last_of_several_decisions(client):
+    """A run stays parked until its last gate is settled."""
+    run_id, (first, second) = _parked(client, SEND, SEND)
+    assert client.runs.approve(run_id, first.request_id).resumed is False
+    assert client.runs.get(run_id).status == "awaiting_approval"
+    assert client.runs.approve(run_id, second.request_id).resumed is True
+
+
+def test_a_cancelled_run_takes_no_decision(client):
+    """Its gates are cancelled, and it cannot be cancelled again."""
+    run_id, (gate,) = _parked(client)
+    assert client.runs.cancel(run_id).status == "cancelled"
+    with pytest.raises(e.GateCancelledError):
+        client.runs.approve(run_id, gate.request_id)
+    with pytest.raises(e.RunNotActiveError):
+        client.runs.cancel(run_id)
+    with pytest.raises(e.RunNotActiveError):
+        client.runs.update_permission_mode(run_id, "approval")
+
+
+def test_a_switch_to_autonomous_allows_what_waits(client):
+    """Tool approvals are allowed by the mode, questions still wait."""
+    run_id, _ = _parked(client, SEND, ASK)
+    assert client.runs.update_permission_mode(run_id, "autonomous") == "autonomous"
+    mail, question = client.runs.permissions(run_id)
+    assert (mail.status, mail.decided_by) == ("allowed", "mode")
+    assert question.is_pending
+
+
+def test_a_policy_spares_the_question_and_can_be_revoked(client):
+    """Idempotent, of one scope, and listed there only."""
+    user = f"u_{uuid.uuid4().hex}"
+    policy = client.permissions.create("send_email", user_id=user)
+    assert client.permissions.create("send_email", user_id=user).id == policy.id
+    assert [item.id for item in client.permissions.list(user_id=user)] == [policy.id]
+    run = client.runs.create_and_wait(
+        "go",
+        user_id=user,
+        human_in_the_loop=True,
+        permission_mode="approval",
+        metadata={"script": [{"tool_calls": [SEND]}, {"text": "Done."}]},
+    )
+    assert (run.status, client.runs.permissions(run.id)) == ("completed", [])
+    with pytest.raises(e.NotFoundError):
+        client.permissions.delete(policy.id)
+    client.permissions.delete(policy.id, user_id=user)
+    assert list(client.permissions.each(user_id=user)) == []
+    with pytest.raises(e.ReservedToolError):
+        client.permissions.create("AskUserQuestion")
+    with pytest.raises(e.ApiError):
+        client.permissions.create("send_email", effect="perhaps")
+
+
+def test_remember_stores_a_policy_of_the_runs_user(client):
+    """Listed with its source."""
+    user = f"u_{uuid.uuid4().hex}"
+    run_id, (gate,) = _parked(client, user_id=user)
+    assert client.runs.approve(run_id, gate.request_id, remember=True).remembered
+    (policy,) = client.permissions.list(user_id=user)
+    assert (policy.tool_name, policy.source) == ("send_email", "run_approval")
+
+
+def test_the_inbox_lists_open_gates_of_all_runs(client):
+    """By user, page by page, and no longer when they are decided."""
+    user = f"u_{uuid.uuid4().hex}"
+    first, (one,) = _parked(client, user_id=user)
+    _second, (two,) = _parked(client, user_id=user)
+    page = client.requests.list(user_id=user, limit=1)
+    assert (len(page), page.has_more) == (1, True)
+    listed = {gate.request_id for gate in client.requests.each(user_id=user, limit=1)}
+    assert listed == {one.request_id, two.request_id}
+    client.runs.cancel(first)
+    (left,) = client.requests.list(user_id=user)
+    assert (left.request_id, left.user_id, left.tool_name) == (two.request_id, user, "send_email")
+
+
+def test_a_run_is_made_once_for_each_key(client):
+    """The same key and request: the same run; another request: refused."""
+    key = str(uuid.uuid4())
+    made = client.runs.create("once", idempotency_key=key)
+    assert client.runs.create("once", idempotency_key=key).id == made.id
+    with pytest.raises(e.IdempotencyKeyReuseError):
+        client.runs.create("twice", idempotency_key=key)
+
+
+def test_what_cannot_be_run_is_refused(client):
+    """Modes that need a person, malformed scripts, missing things."""
+    with pytest.raises(e.ValidationError):
+        client.runs.create("go", permission_mode="approval")
+    with pytest.raises(e.InvalidScriptError):
+        client.runs.create("go", metadata={"script": "nonsense"})
+    for call in (client.runs.get, client.runs.permissions, client.runs.cancel):
+        with pytest.raises(e.NotFoundError):
+            call(999_999_999)
+    with pytest.raises(e.ValidationError):
+        client.runs.list(limit=101)
+
+
+def test_runs_are_listed_by_scope(client):
+    """Newest first, of exactly one user."""
+    user = f"u_{uuid.uuid4().hex}"
+    ids = [client.runs.create("go", user_id=user).id for _ in range(3)]
+    assert [run.id for run in client.runs.each(user_id=user, limit=2)] == ids[::-1]
+    with pytest.raises(e.NotFoundError):
+        client.runs.get(ids[0], user_id="somebody-else")
+
+
+def test_a_long_poll_tells_what_is_new_at_once(client):
+    """A version that is not the run's any more is answered without waiting."""
+    run_id, _ = _parked(client)
+    assert client.runs.get(run_id, wait_s=20, known="1.running.0.0").open_requests == 1
+    started = time.monotonic()
+    known = client.runs.get(run_id).version
+    assert client.runs.get(run_id, wait_s=1, known=known).version == known
+    assert time.monotonic() - started >= 0.9
+
+
+def test_wait_asks_the_callbacks_and_returns_the_end(client):
+    """Every kind of gate goes to its callback once, and the run completes."""
+    asked: list[str] = []
+
+    def approval(gate):
+        asked.append("approval")
+        return Allow(reason="fine") if gate.tool_input == MAIL else Deny()
+
+    def question(gate):
+        asked.append("question")
+        return {item.question: item.options[0].label for item in gate.questions}
+
+    def plan(gate):
+        asked.append(f"plan {gate.plan_text}")
+        return "shorter" if len(asked) == 1 else True
+
+    script = [
+        {"plan": "long"},
+        {"plan": "short"},
+        {"tool_calls": [ASK, SEND]},
+        {"text": "{{last_results}}"},
+    ]
+    run = client.runs.create_and_wait(
+        "go",
+        human_in_the_loop=True,
+        permission_mode="plan",
+        metadata={"script": script},
+        on_approval=approval,
+        on_question=question,
+        on_plan=plan,
+        timeout=30,
+    )
+    assert run.status == "completed"
+    assert asked == ["plan long", "plan short", "question", "approval"]
+    assert '"answer' in run.output
+
+
+def test_a_webhook_endpoint_lives_and_its_secret_is_shown_once(side):
+    """Made, masked, rotated, tested, removed; the test event verifies."""
+    webhooks = side.client.webhooks
+    hook = webhooks.create(side.hooks, events=["run.completed"])
+    assert hook.secret is not None
+    assert len(hook.secret) > 32
+    assert webhooks.get(hook.id).secret == "whse..."
+    assert hook.id in [item.id for item in webhooks.each()]
+    sent = webhooks.test(hook.id)
+    found = until(
+        lambda: [
+            item for item in side.arrived() if item.headers.get("webhook-id") == sent.event_id
+        ],
+        what="the test event",
+    )
+    assert verify(found[0].body, found[0].headers, hook.secret).msg_id == sent.event_id
+    rotated = webhooks.update(hook.id, rotate_secret=True)
+    assert rotated.secret not in (hook.secret, None)
+    webhooks.update(hook.id, active=False)
+    with pytest.raises(e.WebhookInactiveError):
+        webhooks.test(hook.id)
+    webhooks.delete(hook.id)
+    with pytest.raises(e.NotFoundError):
+        webhooks.get(hook.id)
+    with pytest.raises(e.ValidationError):
+        webhooks.create(side.hooks, events=["run.nonsense"])
+    with pytest.raises(e.InvalidUrlError):
+        webhooks.create("ftp://example.com/hooks")
+
+
+def test_a_pause_is_announced_and_decided_by_a_signed_callback(side):
+    """The event has the gate; the callback needs no key, and repeats have no second effect."""
+    user = f"u_{uuid.uuid4().hex}"
+    hook = side.client.webhooks.create(
+        side.hooks, events=["run.awaiting_input", "run.completed"], user_id=user
+    )
+    run_id, (gate,) = _parked(side.client, user_id=user)
+    (pause,) = until(
+        lambda: [
+            item
+            for item in side.arrived()
+            if item.type == "run.awaiting_input" and item.event["data"]["run_id"] == run_id
+        ],
+        what="the pause",
+    )
+    verify(pause.body, pause.headers, hook.secret)
+    shown = pause.event["data"]["requests"][0]
+    assert (shown["request_id"], shown["digest"]) == (gate.request_id, gate.digest)
+    assert "questions" not in pause.event["data"]
+
+    body = (
+        b'{"type": "decision", "data": {"run_id": %d, "request_id": "%s", "decision": "allow"}}'
+        % (run_id, gate.request_id.encode())
+    )
+
+    def call(raw=body, secret=hook.secret):
+        signed = sign_decision(secret, raw, msg_id="dec_1", timestamp=int(time.time()))
+        headers = {"content-type": "application/json", **signed}
+        return side.post(hook.callback_url, raw, headers)
+
+    other = side.client.webhooks.create(side.hooks, events=["run.awaiting_input"])
+    assert call(secret=other.secret).status_code == 401
+    first = call()
+    assert first.status_code == 200, first.text
+    assert first.json()["resumed"] is True
+    assert call().json() == first.json()
+    assert call(raw=body + b" ").status_code == 409
+    _ended(side.client, run_id)
+    until(
+        lambda: any(
+            item.type == "run.completed" and item.event["data"]["run_id"] == run_id
+            for item in side.arrived()
+        ),
+        what="the end",
+    )
+
+
+def test_a_wrong_key_is_refused(side):
+    """By an exception of its own."""
+    url = side.client.runs.driver.options.base_url
+    transport = FakeService().transport if side.name == "fake" else None
+    with (
+        Client(base_url=url, api_key="another-api-key", transport=transport) as other,
+        pytest.raises(e.AuthenticationError),
+    ):
+        other.runs.list()
