@@ -4,7 +4,8 @@ SignoffError
 ├── ApiError                    the service refused; ``status``, ``code``, ``details``
 │   ├── InvalidRequestError     400, 405, 413, 415, 422: the request is wrong as it is
 │   ├── AuthenticationError     401
-│   ├── PermissionDeniedError   402, 403
+│   ├── LimitReachedError       402
+│   ├── PermissionDeniedError   403
 │   ├── NotFoundError           404
 │   ├── ConflictError           409
 │   ├── RateLimitError          429
@@ -80,6 +81,12 @@ class AuthenticationError(ApiError):
     """There is no such API key."""
 
     code, status = "unauthorized", 401
+
+
+class LimitReachedError(ApiError):
+    """What may be used is used up."""
+
+    code, status = "limit_reached", 402
 
 
 class PermissionDeniedError(ApiError):
@@ -176,6 +183,78 @@ class WebhookInactiveError(ConflictError):
     """The webhook endpoint is switched off."""
 
     code = "webhook_inactive"
+
+
+class EndUserRunLimitError(LimitReachedError):
+    """The end user has had as many runs as they may."""
+
+    code = "END_USER_RUN_LIMIT_REACHED"
+
+
+class EndUserRateLimitError(RateLimitError):
+    """The end user starts runs too fast; see ``retry_after``."""
+
+    code = "END_USER_RATE_LIMIT_REACHED"
+
+
+class AgentArchivedError(ConflictError):
+    """The agent is archived and takes no runs."""
+
+    code = "agent_archived"
+
+
+class AgentDisabledError(ConflictError):
+    """The agent is disabled and takes no runs."""
+
+    code = "agent_disabled"
+
+
+class RetryNeedsConfirmationError(ConflictError):
+    """The run has acted already: retry it with ``confirm``."""
+
+    code = "retry_needs_confirmation"
+
+
+class RunActiveError(ConflictError):
+    """The run is under way."""
+
+    code = "run_active"
+
+
+class RunNotRetryableError(ConflictError):
+    """The run did not end in a way that can be tried again."""
+
+    code = "run_not_retryable"
+
+
+class UserExistsError(ConflictError):
+    """There is a profile of this end user already."""
+
+    code = "user_exists"
+
+
+class AgentNotArchivedError(InvalidRequestError):
+    """The agent is not archived."""
+
+    code, status = "agent_not_archived", _BAD_REQUEST
+
+
+class EndUserRequiredError(InvalidRequestError):
+    """The account is strict: every request names a ``user_id``."""
+
+    code = "end_user_required"
+
+
+class FilesNotSupportedError(InvalidRequestError):
+    """There is no place for files here."""
+
+    code, status = "files_not_supported", _BAD_REQUEST
+
+
+class FromTemplateConflictError(InvalidRequestError):
+    """An agent is not made from a template here."""
+
+    code, status = "from_template_conflict", _BAD_REQUEST
 
 
 class MalformedBodyError(InvalidRequestError):
@@ -376,7 +455,7 @@ def _below(root: type[ApiError]) -> Iterator[type[ApiError]]:
 CODES: Mapping[str, type[ApiError]] = {found.code: found for found in _below(ApiError)}
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     401: AuthenticationError,
-    402: PermissionDeniedError,
+    402: LimitReachedError,
     403: PermissionDeniedError,
     404: NotFoundError,
     409: ConflictError,

@@ -11,6 +11,7 @@ from signoff.client import ops
 from signoff.client.connection import read_options
 from signoff.client.effects import Answer, Policy, Send, Sleep, exchange
 from signoff.client.op import at, query
+from signoff.domain.error import SignoffError
 
 POLICY = Policy(retries=2, new_key=lambda: "made-up", spread=lambda: 1.0)
 RUN = Answer(status=200, body=b'{"id": 7, "status": "running", "unheard_of": 1}')
@@ -33,7 +34,7 @@ def play(steps, *outcomes):
                 effect = steps.send(found)
     except StopIteration as stop:
         return done, stop.value
-    except e.SignoffError as error:
+    except SignoffError as error:
         return done, error
 
 
@@ -108,7 +109,7 @@ def test_retry_after_is_heeded_up_to_a_bound():
         (301, e.UnexpectedAnswerError),
         (400, e.InvalidRequestError),
         (401, e.AuthenticationError),
-        (402, e.PermissionDeniedError),
+        (402, e.LimitReachedError),
         (404, e.NotFoundError),
         (409, e.ConflictError),
         (418, e.InvalidRequestError),

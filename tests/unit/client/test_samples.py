@@ -16,7 +16,7 @@ def test_every_event_type_has_a_sample_that_verifies(kind):
     assert verify(sample.body, sample.headers, SECRET).msg_id == sample.event["id"]
     assert sample.event["type"] == kind
     sample = signed_webhook(kind, signature="hex")
-    assert verify_hex(sample.body, sample.headers, SECRET)
+    assert verify_hex(sample.body, sample.headers, SECRET).msg_id == sample.id
 
 
 @pytest.mark.parametrize(

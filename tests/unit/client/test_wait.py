@@ -68,6 +68,8 @@ class World:
                 if isinstance(found, Exception):
                     raise found
                 return found
+            case _:
+                raise AssertionError
         return None
 
     def bodies(self, name):
