@@ -22,7 +22,6 @@ class CreateOptions(TypedDict, total=False):
     model: str | None
     effort: str | None
     output_schema: Mapping[str, Any] | None
-    external_tools: Sequence[Mapping[str, Any]] | None
     max_turns: int | None
     #: Made up for each call unless given; repeating a call with the same one makes no second run.
     idempotency_key: str | None

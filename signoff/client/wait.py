@@ -131,7 +131,7 @@ class _Waiting:
     ) -> None:
         self._run_id = run_id
         self._options = options
-        #: A message that is to be taken up before the run counts as over.
+        #: The message that is to be taken up before the run counts as over; None: all that wait.
         self._queued = queued
         self._run: Run | None = None
         self._said: dict[str, Op[Any]] = {}
@@ -215,7 +215,10 @@ class _Waiting:
         return cast("OnExternal | None", found)
 
     def _over(self, run: Run) -> bool:
-        return run.is_terminal and self._queued not in run.pending_queued_message_ids
+        pending = run.pending_queued_message_ids
+        if self._queued is None:
+            return run.is_terminal and not pending
+        return run.is_terminal and self._queued not in pending
 
     def _ended(self, run: Run) -> Run:
         if run.status == "failed" and self._options.get("raise_on_error", False):

@@ -286,6 +286,13 @@ def test_a_queued_reply_is_waited_for_beyond_the_turn_before():
     assert world.play(reply_and_wait(7, "and?")).output == "new"
 
 
+def test_a_run_with_messages_in_its_queue_is_not_over():
+    """Its next turn is about to begin."""
+    queued = run("completed", "2", pending_queued_message_ids=[5])
+    world = World(get=[queued, run("running", "3"), run("completed", "4", output="new")])
+    assert world.play(wait(7)).output == "new"
+
+
 def test_misspelt_options_are_errors():
     """Of every way to wait."""
     for steps in (
