@@ -23,6 +23,7 @@ from service.api.table import development_routes, root_routes, surface_routes
 from service.auth import Keys
 from service.context import COMPATIBLE, NATIVE, Context
 from service.errors import refusal
+from service.hub import Hub
 from service.watch import Watch
 from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
@@ -32,6 +33,7 @@ from signoff.model_name import ModelNames
 from signoff.settings import Settings
 from signoff.signing import new_secret
 from signoff.store import keys
+from signoff.store.channels import Channels
 from signoff.store.facade import Store, open_store
 from signoff.store.listener import Listener
 from signoff.toolbox import Toolbox
@@ -71,6 +73,7 @@ def create_app(settings: Settings) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, Callable[[], None]]]:
         context = make_context(settings, toolbox)
         app.state.context = context
+        context.streams.start()
         opening = asyncio.create_task(_open(context))
         try:
             # A server that takes no connections before it works is the better neighbour, but a
@@ -82,6 +85,7 @@ def create_app(settings: Settings) -> Starlette:
         finally:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
+            await context.streams.close()
             context.hints.close()
             await context.watch.close()
             await context.store.close()
@@ -126,6 +130,7 @@ def make_context(settings: Settings, toolbox: Toolbox) -> Context:
         ),
         hints=Hints(make_celery(settings.broker_url)),
         keys=Keys(store.accounts, clock=time.monotonic),
+        streams=Hub(store.frames, lambda heard: Channels(settings.redis_url, heard)),
         policy=Policy.load(settings.webhook_allow, dev=settings.dev),
         watch=Watch(
             Listener(

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope
 
 from service.auth import Keys
 from service.body import check, header, read_json
+from service.hub import Hub
 from service.query import Query
 from service.watch import Watch
 from signoff.broker.hints import Hints
@@ -47,6 +48,7 @@ class Context:
     models: ModelNames
     hints: Hints
     keys: Keys
+    streams: Hub
     policy: Policy
     watch: Watch
     public_url: str | None

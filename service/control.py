@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from service.context import TRIES, Context
 from signoff.domain import event as events
-from signoff.domain.call import Call, CallState, results_message
+from signoff.domain.call import Call, CallState, cut_off, results_message
 from signoff.domain.decision import mode_fingerprint
 from signoff.domain.error import ConflictError, StaleError, UnavailableError
 from signoff.domain.frame import frame
@@ -17,6 +16,7 @@ from signoff.domain.message import Message
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, denied_by
 from signoff.store.records import RunRecord
+from signoff.store.turns import Announcement
 
 logger = logging.getLogger(__name__)
 INTERRUPTED = "The run was cancelled before this call finished."
@@ -33,20 +33,22 @@ async def cancel(context: Context, account: str, run_id: int, *, by: str) -> Non
         run = await store.runs.load(account, run_id)
         _check_active(run)
         calls = await store.runs.calls(run_id) if run.phase == "calls" else []
-        unfinished = {
-            call.n: {"state": "interrupted", "content": INTERRUPTED}
-            for call in calls
-            if call.state is not CallState.DONE
-        }
+        closed = cut_off(calls, INTERRUPTED)
+        waiting = await store.turns.inbox(run_id) if run.queued else []
         try:
             await store.decisions.cancel(
                 run,
                 by=by,
-                results=unfinished,
-                message=_results(context, run, calls, unfinished) if calls else None,
+                results={
+                    call.n: done.result
+                    for call, done in zip(calls, closed, strict=True)
+                    if call.state is not CallState.DONE and done.result is not None
+                },
+                message=_results(context, run, closed) if calls else None,
                 cancelled=context.publisher.ended(run, "cancelled"),
                 fanout=await context.publisher.fanout(run, events.RUN_CANCELLED),
                 frames=[frame("cancelled")],
+                dropped={item.id: await _dropped(context, run, item.id) for item in waiting},
             )
         except StaleError as error:
             _after_stale(context, account, error)
@@ -119,15 +121,14 @@ def _allowed(run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]) -> li
     ]
 
 
-def _results(
-    context: Context,
-    run: RunRecord,
-    calls: Sequence[Call],
-    unfinished: Mapping[int, dict[str, str]],
-) -> Message:
-    """The step's results as the history keeps them, so that a reply finds it whole."""
-    ended = [
-        replace(call, state=CallState.DONE, result=unfinished.get(call.n, call.result))
-        for call in calls
-    ]
-    return results_message(ended, turn=run.turn, step=run.step, at_ms=context.now_ms())
+def _results(context: Context, run: RunRecord, calls: Sequence[Call]) -> Message:
+    return results_message(calls, turn=run.turn, step=run.step, at_ms=context.now_ms())
+
+
+async def _dropped(context: Context, run: RunRecord, message_id: int) -> Announcement:
+    kind = events.RUN_MESSAGE_CANCELLED
+    extra = {"message_id": message_id, "reason": "run_cancelled"}
+    return Announcement(
+        event=context.publisher.run_event(run, kind, status="cancelled", extra=extra),
+        fanout=await context.publisher.fanout(run, kind),
+    )

@@ -25,7 +25,7 @@ from signoff.domain.error import (
     StaleError,
     UnavailableError,
 )
-from signoff.domain.frame import frame
+from signoff.domain.frame import frame, result_frames
 from signoff.domain.gate import Gate, GateState
 from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.store import decisions as stored
@@ -145,7 +145,7 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
                 ],
                 resumed=resumed,
                 fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
-                frames=[frame("permission_resolved", request_id=item) for item in gates],
+                frames=_frames([gates[d.request_id] for d in docket.decisions], settlements),
             )
         except StaleError:
             store.catalog.forget(run.account)
@@ -159,6 +159,17 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
         standing = await _remember(context, run, settlements, decided.outcomes)
         return Ruling(resumed=decided.resumed, gates=standing)
     raise UnavailableError("the run keeps moving")
+
+
+def _frames(gates: Sequence[Gate], settlements: Sequence[Settlement]) -> list[bytes]:
+    """What watchers are shown; of gates that were settled before they were shown it then."""
+    frames: list[bytes] = []
+    for gate, settlement in zip(gates, settlements, strict=True):
+        if gate.state is GateState.PENDING:
+            frames.append(frame("permission_resolved", request_id=gate.id))
+            if settlement.result is not None:
+                frames.extend(result_frames(gate.tool_use_id, settlement.result))
+    return frames
 
 
 def _verdict(docket: Docket, decision: Decision, settlement: Settlement) -> stored.Verdict:

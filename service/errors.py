@@ -34,6 +34,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "gate_changed": 409,
         "idempotency_key_reuse": 409,
         "retry_needs_confirmation": 409,
+        "run_active": 409,
         "run_not_active": 409,
         "run_not_awaiting": 409,
         "run_not_retryable": 409,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from starlette.responses import Response
@@ -50,8 +50,8 @@ class Json(Response):
         return content if isinstance(content, bytes) else compact(content).encode()
 
 
-def run_body(run: RunRecord) -> RunBody:
-    """A run."""
+def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
+    """A run; ``waiting`` are the ids of the messages that wait for its next turn."""
     config = run.config
     created, updated = iso(run.created_ms), iso(run.updated_ms)
     marks = run.marks
@@ -80,7 +80,7 @@ def run_body(run: RunRecord) -> RunBody:
         "created_at": created,
         "updated_at": updated,
         "started_at": created,
-        "turn_started_at": created if run.turn == 1 else None,
+        "turn_started_at": iso(run.turn_started_ms),
         "last_activity_at": updated,
         "last_viewed_at": None if marks.viewed_ms is None else iso(marks.viewed_ms),
         "billing_surface": "platform",
@@ -92,8 +92,8 @@ def run_body(run: RunRecord) -> RunBody:
         "closing_preview": preview(run.output),
         "delivery": None,
         "queued_message_id": None,
-        "pending_queued_message_ids": [],
-        "cancelled_queued_message_ids": [],
+        "pending_queued_message_ids": list(waiting),
+        "cancelled_queued_message_ids": list(run.dropped),
         "needs_reply": run.open > 0,
         "archived": marks.archived,
     }

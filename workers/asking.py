@@ -109,11 +109,13 @@ async def ask_model(
         return await engine.store.runs.count(run.id, name)
 
     for attempt in range(TRIES):
-        frames = TextFrames(engine, run.id, f"text_{run.step + 1}")
+        # A text that was cut off stays a block of its own.
+        frames = TextFrames(engine, run.id, f"text_{run.step + 1}_{run.fence}_{attempt}")
         try:
             reply = await engine.model.reply(request, on_text=frames.on_text, count=count)
         except ModelError as error:
-            await frames.rest()
+            for item in await frames.rest():
+                await engine.insist(engine.store.runs.append_frame, run.id, item)
             if not error.retryable or attempt == TRIES - 1:
                 raise
             pause = FIRST_PAUSE_S * 2**attempt

@@ -16,9 +16,10 @@ from typing import Any
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
-from signoff.domain.frame import frame
+from signoff.domain.frame import frame, gate_frames, result_frames
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.message import Message, Text
+from signoff.store.records import RunRecord
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
 from signoff.strictjson import well_formed
 from workers.asking import ask_model, request_of
@@ -26,6 +27,7 @@ from workers.engine import Engine
 from workers.execution import Execution
 from workers.judging import JudgedStep, named, storable
 from workers.model.port import ModelError, ModelReply
+from workers.turns import next_turn
 
 logger = logging.getLogger(__name__)
 MAX_TAKEOVERS = 5
@@ -42,6 +44,9 @@ class Driver:
 
     async def drive(self) -> None:
         """Goes on until there is nothing to do here; raises LeaseLostError when it is lost."""
+        if self.run.status.terminal and not await self._next_turn():
+            await self._release()
+            return
         if self.run.takeovers >= MAX_TAKEOVERS:
             await self._fail("step_crashed", "the step was taken over too often without progress")
             return
@@ -54,14 +59,33 @@ class Driver:
             if await self._ask():
                 return
 
-    async def refresh(self) -> None:
-        """Reads the run and its calls again; raises LeaseLostError when the fence moved."""
+    async def _next_turn(self) -> bool:
+        """A message waited for the end of the turn: it starts the next one."""
+        while True:
+            try:
+                started = await next_turn(self._engine, self.run, self.calls)
+            except StaleError:
+                self._engine.store.catalog.forget(self.run.account)
+                self.run, self.calls = await self._read()
+                continue
+            if started:
+                self.run, self.calls = await self._read()
+            return started
+
+    async def _read(self) -> tuple[RunRecord, list[Call]]:
         runs, insist = self._engine.store.runs, self._engine.insist
         run, calls = await asyncio.gather(
             insist(runs.load, self.run.account, self.run.id), insist(runs.calls, self.run.id)
         )
-        if run.fence != self.run.fence or run.status.terminal:
+        if run.fence != self.run.fence:
             raise LeaseLostError(f"run {run.id} moved on")
+        return run, calls
+
+    async def refresh(self) -> None:
+        """Reads the run and its calls again; raises LeaseLostError when the fence moved."""
+        run, calls = await self._read()
+        if run.status.terminal:
+            raise LeaseLostError(f"run {run.id} has ended")
         if int(run.rev) < int(self.run.rev):
             return  # a slower read than one that came before it
         # A result is final: a read that began before it must not take it back.
@@ -143,7 +167,16 @@ class Driver:
             )
             try:
                 await engine.insist(
-                    engine.store.steps.ask_again, self.run, gates, pause=event, fanout=fanout
+                    engine.store.steps.ask_again,
+                    self.run,
+                    gates,
+                    pause=event,
+                    fanout=fanout,
+                    frames=[
+                        shown
+                        for row, call in zip(rows, calls, strict=True)
+                        for shown in gate_frames(row, call.id)
+                    ],
                 )
             except StaleError as error:
                 await self.moved()
@@ -355,12 +388,17 @@ def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
         frames.append(frame("tool-call-start", toolCallId=call.id, toolName=call.tool))
         frames.append(frame("tool-call-delta", toolCallId=call.id, delta=call.input_json))
         frames.append(frame("tool-call-end", toolCallId=call.id))
+        if call.result is not None:
+            frames.extend(result_frames(call.id, call.result))
     for opened in judged.gates:
-        call_id = judged.calls[opened.gate.n].id
-        ids = {"request_id": opened.gate.id, "tool_use_id": call_id}
-        shown = {"tool_name": opened.tool, "tool_input": opened.tool_input}
-        frames.append(frame("permission_request", **ids, **shown))
-        frames.append(frame("awaiting_approval", **ids))
+        shown = {
+            "request_id": opened.gate.id,
+            "kind": opened.gate.kind.value,
+            "tool_name": opened.tool,
+            "tool_input": opened.tool_input,
+            "digest": opened.digest,
+        }
+        frames.extend(gate_frames(shown, judged.calls[opened.gate.n].id))
     if ending is not None:
         frames.append(frame("done", stop_reason="end_turn"))
     return frames

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from signoff.domain.call import Call, CallState
 from signoff.domain.error import StaleError
-from signoff.domain.frame import frame
+from signoff.domain.frame import result_frames
 from signoff.domain.gate import GateKind
 from signoff.domain.rule import Judgement, Verdict
 from signoff.store.records import RunRecord
@@ -97,13 +97,12 @@ class Execution:
     async def _settle(self, result: dict[str, str]) -> Call:
         call = self._call
         attempt = call.attempt if call.state is CallState.STARTED else 0
-        shown = frame("tool-result-end", toolCallId=call.id, result=result["content"])
         await self._engine.insist(
             self._engine.store.steps.finish_call,
             self._driver.run,
             call,
             attempt=attempt,
             result=result,
-            frames=[shown],
+            frames=result_frames(call.id, result),
         )
         return replace(call, state=CallState.DONE, result=dict(result))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from starlette.responses import Response
+
 from service import control
 from service.context import Call
 from service.create import ROUTE, create, create_once, rate_headers, read_order
 from service.idempotency import idempotency_key
 from service.query import Query
 from service.render import Json, message_body, run_body
+from service.streaming import begun, joined
 from service.watch import MAX_WAIT_S, run_version
 from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.domain.mode import Mode
@@ -27,13 +30,13 @@ async def load(call: Call, query: Query) -> RunRecord:
     return run
 
 
-async def post(call: Call) -> Json:
-    """Makes a run and answers at once; it is ``running``."""
+async def post(call: Call) -> Response:
+    """Makes a run and answers at once: its event stream, or the run, which is ``running``."""
     raw, body = await call.body_with_raw(CreateRun)
     return await start(call, body, raw=raw, route=ROUTE)
 
 
-async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Json:
+async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Response:
     """Makes the run of ``body``, once for each Idempotency-Key of the route."""
     key = idempotency_key(call.header(b"idempotency-key"))
     order = read_order(call.context, call.account, body)
@@ -41,6 +44,8 @@ async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Json:
         made = await create(call.context, order)
     else:
         made = await create_once(call.context, order, key=key, raw=raw, route=route)
+    if body.stream is True and not made.replay:
+        return begun(call, made.run.id)
     headers = {"x-run-id": str(made.run.id), **await rate_headers(call.context, made.run)}
     if made.replay:
         headers["idempotent-replay"] = "true"
@@ -57,7 +62,17 @@ async def get(call: Call) -> Json:
         run = await call.context.watch.changed(
             lambda: load(call, query), run, known or run_version(run), wait_s=wait_s
         )
-    return Json(run_body(run))
+    waiting = await call.context.store.turns.inbox(run.id) if run.queued else []
+    while len(waiting) != run.queued:
+        # The next turn began between the two reads: what waits must fit the turn that is shown.
+        run = await load(call, query)
+        waiting = await call.context.store.turns.inbox(run.id) if run.queued else []
+    return Json(run_body(run, [message.id for message in waiting]))
+
+
+async def stream(call: Call) -> Response:
+    """The events of a run that is under way, from its start or from ``Last-Event-ID``."""
+    return await joined(call, await load(call, call.query))
 
 
 async def cancel(call: Call) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -108,6 +108,18 @@ def next_moves(calls: Sequence[Call], *, running: frozenset[int]) -> NextMoves:
         effects = [c for c in ready if c.effect is not Effect.READ]
         start += sorted(effects, key=_order)[:1]
     return NextMoves(start=tuple(start), unknown=unknown)
+
+
+def cut_off(calls: Sequence[Call], content: str) -> list[Call]:
+    """The calls with an interrupted result for each that has none."""
+    return [
+        call
+        if call.state is CallState.DONE
+        else replace(
+            call, state=CallState.DONE, result={"state": "interrupted", "content": content}
+        )
+        for call in calls
+    ]
 
 
 def results_message(calls: Sequence[Call], *, turn: int, step: int, at_ms: int) -> Message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from signoff.store.keys import Shards
 from signoff.store.records import REMEMBERED, RunRecord, gate_record
 from signoff.store.runs import Fanout, dumps, event_args
 from signoff.store.scripts import Args, Scripts, pairs, stale
+from signoff.store.turns import Announcement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +132,12 @@ class Decisions:
         cancelled: Event,
         fanout: Fanout,
         frames: Sequence[bytes] = (),
+        dropped: Mapping[int, Announcement] | None = None,
     ) -> None:
-        """Ends the run; ``results`` are those of its unfinished calls, ``message`` all of them."""
+        """Ends the run; ``results`` are those of its unfinished calls, ``message`` all of them.
+
+        ``dropped`` are the queued messages that end with it, each with its event.
+        """
         args = self._args(run, fanout, cancelled, frames)
         args.control.update(rev=run.rev, by=by)
         args.control["calls"] = [
@@ -140,6 +145,12 @@ class Decisions:
         ]
         if message is not None:
             args.control["message"] = args.blob(encode(message))
+        if dropped:
+            args.control["dropped"] = dumps([*run.dropped, *dropped])
+            args.control["dropped_events"] = [
+                {"event": event_args(args, item.event), "eps": list(item.fanout.endpoints)}
+                for item in dropped.values()
+            ]
         await self._run("cancel", run, args)
 
     def _args(self, run: RunRecord, fanout: Fanout, event: Event, frames: Sequence[bytes]) -> Args:

@@ -13,6 +13,7 @@ from signoff.store.catalog import Catalog
 from signoff.store.connection import Connection
 from signoff.store.decisions import Decisions
 from signoff.store.endpoints import Endpoints
+from signoff.store.frames import Frames
 from signoff.store.keys import Shards
 from signoff.store.layout import Layout
 from signoff.store.listing import Listing
@@ -26,6 +27,7 @@ from signoff.store.scripts import Scripts
 from signoff.store.sealing import Seal
 from signoff.store.steps import Steps
 from signoff.store.users import Users
+from signoff.store.turns import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class Store:
     agents: Agents
     users: Users
     runs: Runs
+    frames: Frames
     listing: Listing
     marks: Marking
     steps: Steps
@@ -51,6 +54,7 @@ class Store:
     outbox: Outbox
     presence: Presence
     layout: Layout
+    turns: Turns
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -77,6 +81,7 @@ def open_store(
         agents=Agents(connection, scripts),
         users=Users(connection, scripts, layout, catalog, account_settings),
         runs=Runs(connection, scripts, layout),
+        frames=Frames(connection, layout),
         listing=Listing(connection, layout),
         marks=Marking(connection, scripts, layout),
         steps=Steps(scripts, layout, lease_s=lease_s),
@@ -86,5 +91,6 @@ def open_store(
         reservations=Reservations(connection, scripts),
         outbox=Outbox(connection, scripts, layout),
         presence=Presence(connection),
+        turns=Turns(connection, scripts, layout),
         layout=Layout(connection, layout, seal, lambda: secrets.token_hex(4)),
     )

@@ -60,6 +60,10 @@ class RunRecord:
     usage: dict[str, int]
     created_ms: int
     updated_ms: int
+    turn_started_ms: int
+    #: How many messages wait for the next turn, and the ids of those that a cancel dropped.
+    queued: int = 0
+    dropped: tuple[int, ...] = ()
     remembered: dict[str, str] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
 
@@ -104,6 +108,9 @@ def run_record(run_id: int, raw: Mapping[str, str]) -> RunRecord:
         usage={name: int(raw.get(name, "0")) for name in USAGE_FIELDS},
         created_ms=int(raw["created"]),
         updated_ms=int(raw["updated"]),
+        turn_started_ms=int(raw.get("turn_started") or raw["created"]),
+        queued=int(raw.get("queued", "0")),
+        dropped=tuple(json.loads(raw.get("dropped", "[]"))),
         remembered={
             name.removeprefix(REMEMBERED): value
             for name, value in raw.items()

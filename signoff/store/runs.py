@@ -197,7 +197,9 @@ class Runs:
     async def append_frame(self, run_id: int, frame: bytes) -> None:
         """Adds a frame to the run's event stream; streams are a view, never the truth."""
         key = keys.stream(self.shards.prefix(run_id), run_id)
-        await self._connection.call("XADD", key, "MAXLEN", "~", 5000, "*", "f", frame)
+        await self._connection.calls(
+            ("XADD", key, "MAXLEN", "~", 5000, "*", "f", frame), ("PUBLISH", key, "")
+        )
 
     async def open_gates(self, account: str, limit: int) -> list[Gate]:
         """Open gates of the account across runs, oldest first, at most ``limit`` a shard."""

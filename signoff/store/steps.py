@@ -167,7 +167,13 @@ class Steps:
         return bool(reply[1]), reply[2].decode()
 
     async def ask_again(
-        self, run: RunRecord, gates: Sequence[NewGate], *, pause: Event, fanout: Fanout
+        self,
+        run: RunRecord,
+        gates: Sequence[NewGate],
+        *,
+        pause: Event,
+        fanout: Fanout,
+        frames: Sequence[bytes] = (),
     ) -> None:
         """Opens gates for calls that may not run as they stand, as a new pause.
 
@@ -179,6 +185,7 @@ class Steps:
         args.control["pause_n"] = str(run.pause_n)
         args.control["gates"] = [_gate_args(args, gate) for gate in gates]
         args.control["pause_event"] = event_args(args, pause)
+        args.control["frames"] = [args.blob(frame) for frame in frames]
         await self._run("ask_again", run, args)
 
     async def start_call(self, run: RunRecord, call: Call, *, rules_v: str, attempt: int) -> None:

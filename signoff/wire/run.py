@@ -40,6 +40,16 @@ class CreateRun(Body):
     skill: str | None = None
 
 
+class Reply(Body):
+    """POST /runs/{id}/reply."""
+
+    message: Annotated[str, Field(min_length=1)]
+    stream: bool | None = None
+    tools: list[str] | None = None
+    permission_mode: ModeName | None = None
+    human_in_the_loop: bool | None = None
+
+
 class SwitchMode(Body):
     """PATCH /runs/{id}/permission-mode."""
 

@@ -1,6 +1,7 @@
 -- Ends a run at once: open gates close as cancelled, unfinished calls get their interrupted
 -- result, the fence moves so that nothing the holder does later counts.
--- ARGV[1] {id, acct, rev, subs_v, by, message?, calls = {{n, result}}, event, eps, frames}
+-- ARGV[1] {id, acct, rev, subs_v, by, message?, calls = {{n, result}}, dropped?, dropped_events?,
+--          event, eps, frames}
 -- Returns {'ok'} | {'missing'} | {'stale', what} | {'terminal', status}.
 local run = load(A.id)
 if run.acct ~= A.acct then return {'missing'} end
@@ -27,6 +28,13 @@ for _, name in ipairs({'open', 'todo', 'left', 'inflight'}) do put(run, name, '0
 add(run, 'fence', 1)
 end_lease(run)
 redis.call('ZREM', P .. 'ready', A.id)
+-- Queued messages are not delivered any more; each has its event.
+redis.call('DEL', P .. 'inbox:' .. A.id)
+put(run, 'queued', '0')
+if given(A.dropped) then put(run, 'dropped', A.dropped) end
+for _, item in ipairs(A.dropped_events or {}) do
+  emit(item.event, item.eps, run.acct, A.id, '')
+end
 audit(run.acct, 'cancel', A.id, {'by', A.by})
 emit(A.event, A.eps, run.acct, A.id, '')
 frames(A.id)

@@ -69,4 +69,5 @@ if terminal(run) or (A.release and run.wake == A.wake and not due(run)) then
   released = 1
 end
 save(run, true)
+if released == 1 and due(run) then make_ready(run, true) end
 return {'ok', released, run.wake}

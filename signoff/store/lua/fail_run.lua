@@ -22,4 +22,5 @@ end
 emit(A.event, A.eps, run.acct, A.id, '')
 frames(A.id)
 save(run, true)
+if due(run) then make_ready(run, true) end
 return {'ok'}

@@ -17,7 +17,7 @@ local function blob(i) if given(i) then return ARGV[i] end return '' end
 -- A run as the scripts need it: its hot fields in one read, its changes in one write (save).
 -- Values are text, as Redis keeps them; a missing field is nil.
 local HOT = {'acct', 'status', 'phase', 'mode', 'mode_v', 'fence', 'lease_until', 'wake', 'rev',
-  'step', 'turn_steps', 'msgs', 'pause_n', 'open', 'todo', 'left', 'inflight', 'seq', 'takeovers',
+  'step', 'turn', 'turn_steps', 'msgs', 'queued', 'pause_n', 'open', 'todo', 'left', 'inflight', 'seq', 'takeovers',
   'crashed', 'last_commit', 'use'}
 local function load(id)
   local key = P .. 'run:' .. id
@@ -96,9 +96,9 @@ local function terminal(run)
 end
 
 -- Work is due when a model call is next, an allowed call waits, every call has its result, or
--- a started call has none while nobody holds the run.
+-- a started call has none while nobody holds the run; after the end, when a message waits.
 local function due(run)
-  if terminal(run) then return false end
+  if terminal(run) then return num(run, 'queued') > 0 end
   if run.phase == 'model' then return true end
   return num(run, 'todo') > 0 or num(run, 'left') == 0 or num(run, 'inflight') > 0
 end
@@ -220,6 +220,7 @@ local function frames(id)
   end
   if #entry > 0 then
     redis.call('XADD', P .. 'st:' .. id, 'MAXLEN', '~', '5000', '*', unpack(entry))
+    redis.call('PUBLISH', P .. 'st:' .. id, '')
   end
 end
 

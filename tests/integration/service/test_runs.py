@@ -34,10 +34,10 @@ async def test_a_new_run_is_running_and_names_itself_first(world):
     assert (await world.api.get(f"/v1/runs/{body['id']}")).json() == body
 
 
-async def test_streaming_is_answered_as_a_plain_run_for_now(world):
-    """An omitted stream, and stream true, get the JSON run on both surfaces."""
+async def test_a_create_that_asks_for_no_stream_is_answered_as_a_plain_run(world):
+    """An omitted stream, and stream false, get the JSON run on both surfaces."""
     for prefix in ("/v1", "/api/v2"):
-        for extra in ({}, {"stream": True}):
+        for extra in ({}, {"stream": False}):
             made = await world.api.post(f"{prefix}/runs/", json={"message": "m", **extra})
             assert made.status_code == 201
             assert made.json()["status"] == "running"

@@ -1,0 +1,31 @@
+"""Replies to a run."""
+
+from __future__ import annotations
+
+from service.api.runs import load
+from service.context import Call
+from service.idempotency import idempotency_key
+from service.render import Json, run_body
+from service.replies import reply, reply_once
+from signoff.wire.run import Reply
+
+
+async def post(call: Call) -> Json:
+    """Starts the next turn of the run, or queues the message for it."""
+    key = idempotency_key(call.header(b"idempotency-key"))
+    raw, body = await call.body_with_raw(Reply)
+    run = await load(call, call.query)
+    if key is None:
+        done = await reply(call.context, run, body)
+    else:
+        done = await reply_once(call.context, run, body, key=key, raw=raw)
+    queued = done.delivery == "queued"
+    shown = {
+        **run_body(done.run),
+        "delivery": done.delivery,
+        "queued_message_id": done.message_id if queued else None,
+    }
+    headers = {"x-run-id": str(done.run.id)}
+    if done.replay:
+        headers["idempotent-replay"] = "true"
+    return Json(shown, 200, headers)
