@@ -46,7 +46,7 @@ def product(folder: Path, *, workers: int = 1) -> Iterator[Stack]:
     """`signoff dev` with the demo tools and the scripted model."""
     port, ledger, data = free_port(), folder / "ledger.jsonl", folder / "data"
     argv = [sys.executable, "-m", "signoff.cli", "dev", "--port", str(port), "--data", str(data)]
-    argv += ["--key", KEY, "--workers", str(workers)]
+    argv += ["--key", KEY, "--workers", str(workers), "--fsync", "everysec"]
     environ = {name: text for name, text in os.environ.items() if not name.startswith("SIGNOFF_")}
     environ |= {
         "SIGNOFF_TOOLS": "examples.demo_tools",
@@ -67,7 +67,7 @@ def floor(folder: Path) -> Iterator[Stack]:
     """The bare minimum on a store with the same settings."""
     port, ledger = free_port(), folder / "ledger.jsonl"
     held = DataFolder(folder / "data")
-    store = embedded_store(held, search=os.environ.get("PATH"))
+    store = embedded_store(held, search=os.environ.get("PATH"), fsync="everysec")
     keeper = subprocess.Popen(
         store.program().argv, stdout=subprocess.DEVNULL, start_new_session=True
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -75,7 +76,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request's first byte is here."""
         super().on_message_begin()
-        self.scope["extensions"] = {LINE: self._line}  # type: ignore[typeddict-item]
+        extensions: dict[Any, Any] = {LINE: self._line}
+        self.scope["extensions"] = extensions
         self._in_head, self._size, self._unparsed = True, 0, 0
         self._wait()
 

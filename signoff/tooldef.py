@@ -33,6 +33,7 @@ __all__ = [
     "current_call",
     "limit_threads",
     "render",
+    "threads_made",
     "tool",
     "use_call",
 ]
@@ -285,6 +286,12 @@ def limit_threads(count: int) -> None:
     with _Threads.lock:
         _Threads.limit = count
         _Threads.pool = None
+
+
+def threads_made() -> bool:
+    """Whether plain functions ran here; one that still runs would keep the process from ending."""
+    with _Threads.lock:
+        return _Threads.pool is not None
 
 
 def _pool() -> ThreadPoolExecutor:

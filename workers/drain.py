@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from signoff.domain.error import LeaseLostError, SignoffError, UnavailableError
-from signoff.store.steps import Held
+from signoff.store.steps import SUSPECT, Held
 from workers.driver import Driver
 from workers.engine import Engine
 
@@ -59,6 +59,18 @@ class Drainer:
         if shard not in self._draining:
             self._keep(self.drain(shard))
 
+    async def look(self) -> None:
+        """Wakes up where runs are ready of which no word came.
+
+        Wake-up and hint can both be lost, and after a long outage Celery takes its time to come
+        back to the broker.
+        """
+        for shard in range(self._engine.store.shards.count):
+            if shard not in self._draining and not await self._engine.store.steps.sleep(
+                shard, drainer=self._name
+            ):
+                self.woken(shard)
+
     def changed(self, run_id: int) -> None:
         """The store says that a run was changed by somebody else than its holder."""
         driver = self._drivers.get(run_id)
@@ -75,6 +87,9 @@ class Drainer:
                     await self._renew(shard, list(self._drivers.values()))
                 except UnavailableError:
                     logger.warning("renewal_failed shard=%d", shard)
+                except Exception:
+                    # Whatever it was: a worker that renews no more would lose all its runs.
+                    logger.exception("renewal_failed shard=%d", shard)
 
     async def finish(self, grace_s: float) -> None:
         """Lets every run go back at its next commit, and ends what is left after ``grace_s``."""
@@ -111,7 +126,11 @@ class Drainer:
             self._changed.clear()
             room = self._slots - len(self._drivers)
             taken = await engine.store.steps.take(
-                shard, drainer=self._name, room=room, awake_ms=AWAKE_MS
+                shard,
+                drainer=self._name,
+                room=room,
+                awake_ms=AWAKE_MS,
+                alone=all(d.run.takeovers < SUSPECT for d in self._drivers.values()),
             )
             for held in taken:
                 self._start(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -24,7 +25,7 @@ class Holder(Protocol):
     calls: list[Call]
 
     async def moved(self) -> None:
-        """Reads the run again after a version moved."""
+        """Reads the run again after a version moved; raises LeaseLostError when it was taken."""
 
     async def ask_again(self, calls: Sequence[Call], kind: GateKind) -> None:
         """Opens gates for calls that may not run as they stand."""
@@ -47,7 +48,7 @@ class Execution:
             if judgement.verdict is not Verdict.ALLOW:
                 state, content = refusal(judgement)
                 return await self._settle({"state": state, "content": content})
-            attempt = self._call.attempt + 1
+            attempt, asked = self._call.attempt + 1, asyncio.get_running_loop().time()
             try:
                 await self._engine.insist(
                     self._engine.store.steps.start_call,
@@ -63,15 +64,19 @@ class Execution:
                     return self._call
                 continue
             self._call = replace(self._call, state=CallState.STARTED, attempt=attempt)
-            return await self._run()
+            installation = await self._engine.insist(self._engine.store.layout.installation)
+            if asyncio.get_running_loop().time() - asked > self._engine.lease_s / 2:
+                # The process was stopped, or the store away: by now somebody else may have taken
+                # the run over, and asked a person about this very start.
+                await self._driver.moved()
+            return await self._run(installation)
 
     async def unknown(self) -> Call:
         """The call settled as unknown, for runs in which nobody can be asked."""
         return await self._settle({"state": "error", "content": UNKNOWN_OUTCOME})
 
-    async def _run(self) -> Call:
+    async def _run(self, installation: str) -> Call:
         run = self._driver.run
-        installation = await self._engine.insist(self._engine.store.layout.installation)
         result = await execute(
             self._engine.judging.tool(run, self._call.tool),
             self._call,

@@ -9,10 +9,12 @@ from service.decide import Docket, decide, decide_batch, oldest_question
 from service.render import Json, decided_body, gate_body, open_request_body, page_body
 from signoff.domain.decision import Decision
 from signoff.domain.error import MissingError
+from signoff.store.runs import place_of
 from signoff.wire.decision import Answer, Approve, DecideBatch, read_batch
+from signoff.wire.gate import OpenRequestBody
 
-#: How many open gates an inbox looks through; the oldest come first.
-INBOX = 1000
+#: How many open gates are read at a time; the oldest come first.
+WINDOW = 500
 
 
 async def index(call: Call) -> Json:
@@ -56,24 +58,25 @@ async def inbox(call: Call) -> Json:
     agent_id = query.integer("agent_id") or query.integer("teammate_id")
     age_s = query.integer("min_age", low=0) or 0
     newest = context.now_ms() - age_s * 1000
-    gates = await context.store.runs.open_gates(call.account, INBOX)
-    runs = await context.store.runs.load_all(
-        call.account, list({gate.run_id: None for gate in gates})
-    )
-    rows = [
-        open_request_body(gate, run)
-        for gate in gates
-        if (run := runs.get(gate.run_id)) is not None
-        and user_id in (None, run.user_id)
-        and agent_id in (None, run.agent_id)
-        and tool in (None, gate.listed[0])
-        and (age_s == 0 or gate.created_ms <= newest)
-    ]
-    if cursor is not None:
-        place = next((n for n, row in enumerate(rows) if row["request_id"] == cursor), None)
-        if place is None:
-            raise MissingError("the request that the page starts after is not open any more")
-        rows = rows[place + 1 :]
+    store = context.store.runs
+    after = None if cursor is None else await store.gate_place(call.account, cursor)
+    if cursor is not None and after is None:
+        raise MissingError("there is no request that the page could start after")
+    rows: list[OpenRequestBody] = []
+    while len(rows) <= limit and (
+        gates := await store.open_gates(call.account, WINDOW, after=after)
+    ):
+        after = place_of(gates[-1])
+        runs = await store.load_all(call.account, list({gate.run_id: None for gate in gates}))
+        rows += [
+            open_request_body(gate, run)
+            for gate in gates
+            if (run := runs.get(gate.run_id)) is not None
+            and user_id in (None, run.user_id)
+            and agent_id in (None, run.agent_id)
+            and tool in (None, gate.listed[0])
+            and (age_s == 0 or gate.created_ms <= newest)
+        ]
     return Json(page_body(rows[:limit], more=len(rows) > limit))
 
 

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from starlette.responses import Response
+
 from service.api.runs import load
 from service.context import Call
 from service.idempotency import idempotency_key
 from service.render import Json, run_body
 from service.replies import reply, reply_once
+from service.streaming import begun, joined
 from signoff.wire.run import Reply
 
 
-async def post(call: Call) -> Json:
-    """Starts the next turn of the run, or queues the message for it."""
+async def post(call: Call) -> Response:
+    """Starts the next turn of the run, or queues the message for it.
+
+    ``stream: true`` is answered with the stream of the turn, or of the one that is under way.
+    """
     key = idempotency_key(call.header(b"idempotency-key"))
     raw, body = await call.body_with_raw(Reply)
     run = await load(call, call.query)
+    seen = await call.context.store.frames.end(run.id) if body.stream is True else None
     if key is None:
         done = await reply(call.context, run, body)
     else:
         done = await reply_once(call.context, run, body, key=key, raw=raw)
     queued = done.delivery == "queued"
+    if seen is not None and not done.replay:
+        return await joined(call, done.run) if queued else begun(call, run.id, after=seen)
     shown = {
         **run_body(done.run),
         "delivery": done.delivery,

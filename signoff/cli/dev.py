@@ -46,6 +46,7 @@ class DevOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
+    fsync: str = "no"
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -62,6 +63,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"API key of {MIN_KEY_CHARS} or more characters; each is an account of its own",
     )
     parser.add_argument(
+        "--fsync",
+        choices=["no", "everysec", "always"],
+        default="no",
+        help="when the store's log reaches the disk (%(default)s: as the kernel likes)",
+    )
+    parser.add_argument(
         "--workers", type=int, choices=range(1, 17), default=1, metavar="N", help="1 to 16"
     )
 
@@ -75,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             host=args.host,
             port=args.port,
             workers=args.workers,
+            fsync=args.fsync,
             environ=os.environ,
         )
     )
@@ -85,7 +93,7 @@ def run_dev(options: DevOptions) -> int:
     check_keys(options.keys)
     folder = DataFolder(options.data)
     try:
-        store = embedded_store(folder, search=options.environ.get("PATH"))
+        store = embedded_store(folder, search=options.environ.get("PATH"), fsync=options.fsync)
         store.clear_remains()
         port = claim_port(options.host, options.port, wait_s=_PORT_WAIT_S)
         url = reachable_url(options.host, port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import sys
 import warnings
 from typing import Any
 
@@ -12,6 +13,7 @@ from signoff.cli.admission import admit
 from signoff.cli.logs import configure_logging
 from signoff.launch import enter_application
 from signoff.settings import Settings
+from signoff.tooldef import threads_made
 
 # A hint occupies a thread only while its drain runs; the runs themselves share the loop thread.
 THREADS = 4
@@ -36,6 +38,11 @@ def run(args: argparse.Namespace) -> int:
     enter_application()
     app: Any = importlib.import_module("workers.app").app
     app.worker_main(worker_arguments(loglevel=args.loglevel))
+    if threads_made():
+        # Its runs were handed back: a tool that still runs must not do so beside its successor.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return 0
 
 

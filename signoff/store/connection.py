@@ -9,6 +9,7 @@ a lost reply is an UnavailableError and the caller, whose scripts are idempotent
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from typing import Any
 
@@ -17,7 +18,11 @@ from redis.exceptions import ResponseError
 from signoff.domain.error import UnavailableError
 from signoff.store.link import Address, Command, Link, Reply, pack
 
-_REFUSALS = ("OOM", "READONLY", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "WRONGPASS", "BUSY ")
+#: What says of the server that it cannot serve now, as it stands or (before 7.0) out of a script.
+_REFUSAL = re.compile(
+    r"(ERR Error running script .* -)?(OOM|READONLY|LOADING|MASTERDOWN|MISCONF|NOAUTH|WRONGPASS"
+    r"|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|UNBLOCKED)\b|ERR max number of clients"
+)
 _DIAL_S = 1.0
 
 
@@ -151,7 +156,7 @@ def _checked(reply: Any) -> Any:
     if isinstance(reply, Exception):
         if isinstance(reply, OSError):
             raise UnavailableError("the store did not answer")
-        if str(reply).startswith(_REFUSALS):
+        if _REFUSAL.match(str(reply)):
             raise UnavailableError("the store refuses the operation") from reply
         raise reply
     return reply

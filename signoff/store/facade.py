@@ -26,8 +26,8 @@ from signoff.store.runs import Runs
 from signoff.store.scripts import Scripts
 from signoff.store.sealing import Seal
 from signoff.store.steps import Steps
-from signoff.store.users import Users
 from signoff.store.turns import Turns
+from signoff.store.users import Users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

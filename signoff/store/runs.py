@@ -98,6 +98,14 @@ def _limited(reply: list[Any]) -> LimitedError:
     )
 
 
+Place = tuple[int, str]
+
+
+def place_of(gate: Gate) -> Place:
+    """By what open gates are ordered: as in the index, by time and then by its members."""
+    return gate.created_ms, f"{gate.run_id}:{gate.id}"
+
+
 class Runs:
     """Access to runs in all shards."""
 
@@ -201,11 +209,14 @@ class Runs:
             ("XADD", key, "MAXLEN", "~", 5000, "*", "f", frame), ("PUBLISH", key, "")
         )
 
-    async def open_gates(self, account: str, limit: int) -> list[Gate]:
-        """Open gates of the account across runs, oldest first, at most ``limit`` a shard."""
+    async def open_gates(
+        self, account: str, limit: int, *, after: Place | None = None
+    ) -> list[Gate]:
+        """Open gates of the account across runs, oldest first, from behind ``after`` on."""
         prefixes = self.shards.prefixes()
+        window = ("-inf" if after is None else after[0], "+inf", "LIMIT", 0, limit)
         rows = await self._connection.calls(
-            *(("ZRANGE", keys.open_gates(prefix, account), 0, limit - 1) for prefix in prefixes)
+            *(("ZRANGEBYSCORE", keys.open_gates(prefix, account), *window) for prefix in prefixes)
         )
         places = [
             (prefix, item.decode().partition(":")[2])
@@ -221,8 +232,17 @@ class Runs:
             if raw
         ]
         # A gate may have been settled between the two reads.
-        still_open = (gate for gate in found if gate.state is GateState.PENDING)
-        return sorted(still_open, key=lambda gate: (gate.created_ms, gate.id))[:limit]
+        still_open = [gate for gate in found if gate.state is GateState.PENDING]
+        behind = [gate for gate in still_open if after is None or place_of(gate) > after]
+        return sorted(behind, key=place_of)[:limit]
+
+    async def gate_place(self, account: str, gate_id: str) -> Place | None:
+        """Where a gate of the account stands among the open ones, also when it is settled."""
+        rows = await self._connection.calls(
+            *(("HGETALL", keys.gate(prefix, gate_id)) for prefix in self.shards.prefixes())
+        )
+        found = [raw for row in rows if row and (raw := pairs(row))["acct"] == account]
+        return place_of(gate_record(gate_id, found[0])) if found else None
 
     async def load_all(self, account: str, ids: Sequence[int]) -> dict[int, RunRecord]:
         """Those of the named runs that the account has."""

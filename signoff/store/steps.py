@@ -16,6 +16,9 @@ from signoff.store.records import RunRecord, call_records, run_record
 from signoff.store.runs import Fanout, dumps, event_args
 from signoff.store.scripts import Args, Scripts, pairs, stale
 
+#: A run whose step was cut off this often is kept apart from others like it.
+SUSPECT = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
@@ -94,9 +97,15 @@ class Steps:
         self._shards = shards
         self.lease_ms = int(lease_s * 1000)
 
-    async def take(self, shard: int, *, drainer: str, room: int, awake_ms: int) -> list[Held]:
-        """Takes up to ``room`` ready runs under a lease and marks the drainer awake."""
+    async def take(
+        self, shard: int, *, drainer: str, room: int, awake_ms: int, alone: bool = True
+    ) -> list[Held]:
+        """Takes up to ``room`` ready runs under a lease and marks the drainer awake.
+
+        Of runs that were cut off SUSPECT times it takes at most one, and none unless ``alone``.
+        """
         args = Args(drainer=drainer, lease_ms=self.lease_ms, awake_ms=awake_ms, max=room)
+        args.control.update(suspect=SUSPECT, alone=alone)
         rows = await self._scripts.run("take", shard_prefix(shard), args)
         return [_held(int(row[0]), row[1], row[2]) for row in rows]
 

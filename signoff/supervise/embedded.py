@@ -41,6 +41,8 @@ class EmbeddedStore:
     binary: Path
     folder: Path
     socket: Path
+    #: When the file reaches the disk: no (the kernel decides), everysec or always.
+    fsync: str = "no"
 
     @property
     def url(self) -> str:
@@ -57,7 +59,10 @@ class EmbeddedStore:
             "--daemonize": "no",
             "--loglevel": "warning",
             "--appendonly": "yes",
-            "--appendfsync": "everysec",
+            # Not everysec: while its fsync is slow, it answers up to two seconds before it writes,
+            # and a kill -9 of the server loses that. So it writes before it answers, whatever the
+            # disk does; only a power cut can lose what the kernel had not flushed (30 s or so).
+            "--appendfsync": self.fsync,
             "--save": "",
             "--maxmemory-policy": "noeviction",
         }
@@ -112,10 +117,13 @@ class EmbeddedStore:
         self.socket.unlink(missing_ok=True)
 
 
-def embedded_store(folder: DataFolder, *, search: str | None) -> EmbeddedStore:
+def embedded_store(folder: DataFolder, *, search: str | None, fsync: str = "no") -> EmbeddedStore:
     """Return the store of this folder; `search` is the PATH to fall back on."""
     return EmbeddedStore(
-        binary=find_binary(search), folder=folder.store, socket=socket_path(folder.path)
+        binary=find_binary(search),
+        folder=folder.store,
+        socket=socket_path(folder.path),
+        fsync=fsync,
     )
 
 

@@ -184,6 +184,79 @@ def test_kill_9_inside_a_tool_asks_instead_of_repeating(folder: Path, receiver: 
         assert "it went through" in client.run(run_id)["output"]
 
 
+TOOLS = """
+import os, time
+from signoff import current_call, tool
+
+
+def note(what):
+    line = f"{current_call().tool_use_id} {what} {os.getpid()}\\n".encode()
+    ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(ledger, line)
+    os.close(ledger)
+
+
+@tool(idempotent=True)
+def sleepy(seconds: float) -> str:
+    \"\"\"Block a thread.\"\"\"
+    note("start")
+    time.sleep(seconds)
+    note("end")
+    return "slept"
+
+
+@tool(idempotent=True)
+def poison() -> str:
+    \"\"\"Take the process along.\"\"\"
+    note("start")
+    os._exit(11)
+"""
+
+
+@pytest.fixture
+def noted(folder: Path) -> Path:
+    """What the tools of ``own_tools`` noted."""
+    (folder / "own_tools.py").write_text(TOOLS)
+    return folder / "noted"
+
+
+def with_own_tools(folder: Path, noted: Path) -> dict[str, str]:
+    return {
+        "SIGNOFF_TOOLS": "examples.demo_tools,own_tools",
+        "PYTHONPATH": str(folder),
+        "LEDGER": str(noted),
+    }
+
+
+def test_a_poisonous_run_fails_alone(folder: Path, noted: Path) -> None:
+    """It kills its process five times; those that were driven beside it come to their end."""
+    with running(folder, environ=with_own_tools(folder, noted)) as dev:
+        client = dev.client()
+        neighbours = [client.create([{"text": "t", "delay_ms": 3000}]) for _ in range(3)]
+        poison = client.create(
+            [{"delay_ms": 500, "tool_calls": [{"id": "p", "name": "poison", "input": {}}]}],
+            permission_mode="autonomous",
+        )
+        assert client.wait(poison, "failed", within_s=60)["error_code"] == "step_crashed"
+        for run_id in neighbours:
+            client.wait(run_id, "completed", within_s=40)
+        assert len(noted.read_text().splitlines()) == 5
+
+
+def test_a_thread_does_not_outlive_the_hand_over_of_its_run(folder: Path, noted: Path) -> None:
+    """SIGTERM in a long plain function: the process ends, and only then it runs elsewhere."""
+    call = {"id": "s", "name": "sleepy", "input": {"seconds": 12}}
+    with running(folder, environ=with_own_tools(folder, noted), workers=2) as dev:
+        client = dev.client()
+        client.create([{"tool_calls": [call]}, {"text": "x"}], permission_mode="autonomous")
+        until(noted.exists)
+        first = int(noted.read_text().split()[2])
+        os.kill(first, signal.SIGTERM)
+        until(lambda: len(noted.read_text().splitlines()) == 2, within_s=15)
+        until(lambda: first not in dev.children("worker"), within_s=1)
+        assert [line.split()[1] for line in noted.read_text().splitlines()] == ["start", "start"]
+
+
 def test_without_a_person_an_unknown_outcome_is_told_to_the_model(folder: Path) -> None:
     """HITL off: an error result, no second start."""
     with running(folder) as dev:

@@ -1,5 +1,7 @@
 -- Returns runs whose lease ran out to the ready queue.
 -- ARGV[1] {limit}  Returns {expired count, ready count}.
+-- First a write that a full server refuses: its holders cannot renew, which is no crash of theirs.
+redis.call('HSET', P .. 'room', '', '0')
 local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', int(NOW), 'LIMIT', 0, A.limit)
 for _, id in ipairs(ids) do
   local run = load(id)

@@ -390,3 +390,21 @@ async def test_the_inbox_lists_open_gates_across_runs(world):
     assert (await listed(world.other))[0] == []
     await world.api.post(f"/v1/runs/{first}/cancel")
     assert len((await listed())[0]) == 2
+
+
+async def test_the_inbox_lists_more_than_it_reads_at_a_time(world, monkeypatch):
+    """Every open gate is on one page, also when those between are decided while pages are read."""
+    monkeypatch.setattr("service.api.gates.WINDOW", 2)
+    runs = [(await world.parked())[0] for _ in range(7)]
+    seen: list[int] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await world.api.get("/v1/requests", params={"limit": 3, **cursor})).json()
+        seen += [row["run_id"] for row in page["data"]]
+        if not page["has_more"]:
+            break
+        cursor = {"starting_after": page["next_starting_after"]}
+        await world.api.post(f"/v1/runs/{page['data'][-1]['run_id']}/cancel")
+    assert seen == runs
+    strange = await world.api.get("/v1/requests?starting_after=req_nothing")
+    assert strange.status_code == 404

@@ -406,7 +406,12 @@ async def test_a_client_that_does_not_read_is_dropped_with_a_reason(world):
     words = []
     line = Line(lambda: words.append(1))
     slow, quick = tap(world, run_id, line=line), tap(world, run_id)
-    line.last_word = lambda: (words.append(1), slow.blocked.set())
+
+    def last_word():
+        words.append(1)
+        slow.blocked.set()
+
+    line.last_word = last_word
     async with slow.open(), quick.open():
         for one in (slow, quick):
             await one.until(lambda s: "replay_complete" in s.kinds)

@@ -15,7 +15,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from signoff.domain.error import UnavailableError
-from signoff.store.connection import Connection
+from signoff.store.connection import Connection, _checked
 from signoff.store.facade import Store
 from signoff.store.scripts import Args
 from signoff.supervise.embedded import find_binary
@@ -177,6 +177,31 @@ async def test_a_server_that_refuses_writes_is_unavailable(shared: Connection) -
     finally:
         await shared.call("CONFIG", "SET", "maxmemory", limit)
     await shared.call("SET", "k", "w")
+
+
+async def test_a_primary_that_lost_its_replicas_is_unavailable(shared: Connection) -> None:
+    """A refusal of the moment is no error of the caller's."""
+    await shared.call("CONFIG", "SET", "min-replicas-to-write", "1")
+    try:
+        with pytest.raises(UnavailableError):
+            await shared.call("SET", "k", "w")
+    finally:
+        await shared.call("CONFIG", "SET", "min-replicas-to-write", "0")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BUSY Redis is busy running a script.",
+        "CLUSTERDOWN The cluster is down",
+        "ERR max number of clients reached",
+        "ERR Error running script (call to f_1): @user_script:12: -OOM command not allowed",
+    ],
+)
+def test_what_a_server_says_of_itself_is_no_error_of_the_caller(text: str) -> None:
+    """Also in the words of servers before 7.0, which report it out of the script."""
+    with pytest.raises(UnavailableError):
+        _checked(ResponseError(text))
 
 
 async def test_a_script_is_refused_whole_or_done_whole(store: Store) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from signoff.domain.error import LeaseLostError, StaleError
+from signoff.domain.error import LeaseLostError, StaleError, UnavailableError
 from signoff.domain.gate import GateKind
-from signoff.store.steps import NewGate
+from signoff.store.steps import SUSPECT, NewGate
 from tests.integration.store.conftest import ACCOUNT, SHARD, Desk, new_call, verdict
 
 pytestmark = pytest.mark.anyio
@@ -127,6 +127,52 @@ async def test_a_dead_lease_is_swept_and_counted(desk: Desk) -> None:
     commit = await desk.step(held.run, [new_call("a", "allowed")])
     await desk.store.steps.commit(held.run, commit)
     assert (await desk.load(run_id)).takeovers == 0
+
+
+async def cut_off(desk: Desk, times: int) -> int:
+    """A run whose step was cut off so often; it waits to be taken over."""
+    run_id = await desk.create()
+    count = ("takeovers", times - 1, "crashed", "1")  # the sweeper has just found it
+    await desk.store.connection.call("HSET", f"{SHARD}run:{run_id}", *count)
+    return run_id
+
+
+async def test_runs_that_were_cut_off_often_are_kept_apart(desk: Desk) -> None:
+    """One that kills its process takes no neighbour along more than a few times."""
+    suspects = [await cut_off(desk, SUSPECT) for _ in range(3)]
+    fresh = [await cut_off(desk, SUSPECT - 1), await desk.create()]
+    take = desk.store.steps.take
+    held = [h.run.id for h in await take(0, drainer="d", room=10, awake_ms=0, alone=False)]
+    assert held == fresh
+    for _ in suspects:
+        (only,) = await desk.take()
+        assert (only.run.id in suspects, only.run.takeovers) == (True, SUSPECT)
+    assert await desk.take() == []
+
+
+async def test_a_full_server_hands_no_run_out_and_counts_no_crash(desk: Desk) -> None:
+    """Nothing could be committed for it, and five such takeovers would fail it."""
+    ready, held = await desk.create(), await desk.store.runs.next_id()
+    call, key = desk.store.connection.call, f"{SHARD}run:{ready}"
+    (run,) = await desk.take()
+    await call("HSET", key, "lease_until", "1")
+    await call("ZADD", f"{SHARD}leases", 1, str(ready))
+    await call("ZADD", f"{SHARD}ready", 0, str(held))
+    await call("CONFIG", "SET", "maxmemory", "1mb")
+    try:
+        with pytest.raises(UnavailableError):
+            await desk.store.steps.sweep(0)
+        with pytest.raises(UnavailableError):
+            await desk.take()
+    finally:
+        await call("CONFIG", "SET", "maxmemory", "0")
+    assert await call("ZRANGE", f"{SHARD}ready", 0, -1) == [str(held).encode()]
+    assert "crashed" not in await desk.raw(ready)
+    # Its holder is there again before the next sweep: nothing has happened.
+    (row,) = await desk.store.steps.renew(
+        0, [(ready, run.run.fence)], drainer=None, room=0, awake_ms=0
+    )
+    assert row.held
 
 
 async def test_the_sweeper_leaves_live_and_parked_runs_alone(desk: Desk) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 
 from signoff.domain.decision import Decision
+from signoff.domain.error import LeaseLostError
 from signoff.domain.message import Message, ToolUse
 from tests.integration.workers.conftest import Bench, calls
 from workers.driver import Driver
@@ -289,3 +291,25 @@ async def test_bad_calls_get_error_results_and_no_gate(bench: Bench, log: list[s
     assert {r.state for r in results} == {"error"}
     assert len({r.tool_use_id for r in results}) == 6
     assert log == []
+
+
+async def test_a_holder_that_slept_after_its_start_does_not_run_the_tool(
+    bench: Bench, log: list[str]
+) -> None:
+    """The process was stopped between the commit of a start and the tool: a person was asked."""
+    run_id = await bench.create([calls(("a", "send", {"what": "x"}))], mode="autonomous")
+    object.__setattr__(bench.engine, "lease_s", 0.0)  # any time is too long
+    start_call = bench.store.steps.start_call
+
+    async def slow(*args: Any, **options: Any) -> None:
+        await start_call(*args, **options)
+        await expire(bench, run_id)
+        bench.store.steps.start_call = start_call  # type: ignore[method-assign]
+        await bench.drive()
+
+    bench.store.steps.start_call = slow  # type: ignore[method-assign]
+    (held,) = await bench.take()
+    with pytest.raises(LeaseLostError):
+        await Driver(bench.engine, held).drive()
+    (gate,) = await bench.gates(run_id)
+    assert (gate.kind, log) == ("outcome_unknown", [])
