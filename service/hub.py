@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,8 +58,12 @@ class Shown:
     """One frame with its type and its bytes on the wire."""
 
     kind: str
-    raw: bytes
     wire: bytes
+
+    @property
+    def raw(self) -> bytes:
+        """The frame itself."""
+        return self.wire.partition(b"data: ")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +131,9 @@ class Watch:
         self._topic.settle(place)
         self._hub.moved(self._topic)
 
-    async def after(self, place: Place) -> list[Item]:
-        """Entries behind ``place``: kept ones, or a page of the store. May be empty."""
-        kept = self._topic.after(place)
-        return await self._hub.page(self._topic.run_id, place) if kept is None else kept
+    def kept(self, place: Place) -> list[Item] | None:
+        """The entries behind ``place``, if they are kept here."""
+        return self._topic.after(place)
 
 
 class Hub:
@@ -167,7 +170,7 @@ class Hub:
         return sum(len(topic.wakes) for topic in self._topics.values())
 
     @contextlib.contextmanager
-    def watch(self, run_id: int) -> Iterator[Watch]:
+    def watch(self, run_id: int) -> Generator[Watch]:
         """Watches a run."""
         channel = self._frames.channel(run_id)
         topic = self._topics.get(channel)
@@ -185,9 +188,9 @@ class Hub:
                 self._dirty.discard(topic)
                 self._notes.remove(channel)
 
-    async def page(self, run_id: int, after: Place) -> list[Item]:
-        """Up to ``PAGE`` entries behind ``after``."""
-        return [item_of(entry) for entry in await self._frames.page(run_id, after, PAGE)]
+    async def page(self, run_id: int, after: Place, limit: int) -> list[Item]:
+        """Up to ``limit`` entries behind ``after``."""
+        return [item_of(entry) for entry in await self._frames.page(run_id, after, limit)]
 
     def moved(self, topic: Topic) -> None:
         """The topic's stream may have grown."""
@@ -236,7 +239,7 @@ def item_of(entry: Entry, behind: int = -1) -> Item:
     """The entry with its frames behind number ``behind``."""
     place = f"{entry.place[0]}-{entry.place[1]}"
     shown = tuple(
-        Shown(kind_of(raw), raw, b"id: %s-%d\ndata: %s\n\n" % (place.encode(), n, _line(raw)))
+        Shown(kind_of(raw), b"id: %s-%d\ndata: %s\n\n" % (place.encode(), n, _line(raw)))
         for n, raw in enumerate(entry.frames)
         if n > behind
     )

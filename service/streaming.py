@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ from signoff.store.records import RunRecord
 logger = logging.getLogger(__name__)
 #: What one send carries; a frame that is longer goes alone.
 _CHUNK = 64 * 1024
+#: Entries that a page begins with, and has at most.
+_FEW, _MOST = 4, 128
 _RETRY_S = 0.5
 _DONE = b"data: [DONE]\n\n"
 _KEEP_ALIVE = b": keep-alive\n\n"
@@ -53,9 +55,11 @@ class Plan:
     first: Item | None = None
 
 
-def begun(call: Call, run_id: int, *, after: Place = START) -> EventStream:
+def begun(
+    call: Call, run_id: int, *, after: Place = START, headers: Mapping[str, str] | None = None
+) -> EventStream:
     """The stream of a turn that begins now, behind ``after``."""
-    return EventStream(call, Plan(run_id=run_id, after=after))
+    return EventStream(call, Plan(run_id=run_id, after=after), headers)
 
 
 async def joined(call: Call, run: RunRecord) -> EventStream:
@@ -102,9 +106,10 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, call: Call, plan: Plan) -> None:
+    def __init__(self, call: Call, plan: Plan, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(
             headers={
+                **(headers or {}),
                 "cache-control": "no-store",
                 "x-accel-buffering": "no",
                 "x-run-id": str(plan.run_id),
@@ -155,6 +160,7 @@ class _Body:
         self._line = line
         self._hub = call.context.streams
         self._place = plan.after
+        self._count = _FEW
         self._progress = Progress()
         self._clock = asyncio.get_running_loop().time
         self._sent_at = self._checked_at = self._clock()
@@ -210,10 +216,16 @@ class _Body:
         """The next entries of the store, waiting for it if it is away."""
         while not self._ending:
             try:
-                items = await self._hub.page(self._plan.run_id, self._place)
+                items = await self._hub.page(self._plan.run_id, self._place, self._count)
             except UnavailableError:
                 await self._wait(_RETRY_S)
                 continue
+            # A page is held for as long as its reader takes, so it is small in bytes.
+            size = sum(item.size for item in items)
+            if size > _CHUNK:
+                self._count = max(1, self._count // 2)
+            elif size < _CHUNK // 2:
+                self._count = min(_MOST, self._count * 2)
             if items:
                 self._place = items[-1].place
             return items
@@ -224,11 +236,9 @@ class _Body:
     async def _follow(self) -> None:
         while not self._ending:
             self._watch.wake.clear()
-            try:
-                items = await self._watch.after(self._place)
-            except UnavailableError:
-                await asyncio.sleep(_RETRY_S)
-                continue
+            items = self._watch.kept(self._place)
+            if items is None:
+                items = await self._page()
             if items:
                 self._place = items[-1].place
                 if await self._show(items):

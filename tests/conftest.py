@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from cryptography.fernet import Fernet
 
@@ -19,6 +20,12 @@ from signoff.supervise.embedded import find_binary
 for _name in list(os.environ):
     if _name.startswith("SIGNOFF_") or _name.endswith(("_API_KEY", "_BASE_URL")):
         del os.environ[_name]
+
+# A gate must give the same verdict twice on the same code: CI replays the same examples each
+# time, runs by hand explore. Shared machines are slow at times, so no example has a deadline.
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 SECRET_KEY = Fernet.generate_key().decode()
 

@@ -44,9 +44,9 @@ async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Respo
         made = await create(call.context, order)
     else:
         made = await create_once(call.context, order, key=key, raw=raw, route=route)
-    if body.stream is True and not made.replay:
-        return begun(call, made.run.id)
     headers = {"x-run-id": str(made.run.id), **await rate_headers(call.context, made.run)}
+    if body.stream is True and not made.replay:
+        return begun(call, made.run.id, headers=headers)
     if made.replay:
         headers["idempotent-replay"] = "true"
     return Json(run_body(made.run), 201, headers)

@@ -404,14 +404,12 @@ async def test_a_client_that_does_not_read_is_dropped_with_a_reason(world):
     world.context.streams.pace = Pace(stall_s=0.2)
     run_id = await world.run()
     words = []
-    line = Line(lambda: words.append(1))
-    slow, quick = tap(world, run_id, line=line), tap(world, run_id)
 
     def last_word():
         words.append(1)
         slow.blocked.set()
 
-    line.last_word = last_word
+    slow, quick = tap(world, run_id, line=Line(last_word)), tap(world, run_id)
     async with slow.open(), quick.open():
         for one in (slow, quick):
             await one.until(lambda s: "replay_complete" in s.kinds)
