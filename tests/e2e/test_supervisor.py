@@ -201,8 +201,10 @@ def test_a_signal_to_the_group_ends_all_without_respawns(drive):
     driven.up("first", "second", "last")
     os.killpg(driven.process.pid, signal.SIGTERM)
     assert driven.process.wait(DEADLINE_S) == 0
-    assert sorted(driven.lines("ends")[:2]) == ["first", "second"]
-    assert driven.lines("ends")[2:] == ["last"]
+    # The supervisor asks as well, so a child may be told twice before it has left.
+    *told, last = driven.lines("ends")
+    assert set(told) == {"first", "second"}
+    assert last == "last"
     assert len(driven.everyone()) == 3
     assert "is started again" not in driven.log.read_text()
     assert not any(map(alive, driven.everyone()))
