@@ -55,7 +55,8 @@ def run(_args: argparse.Namespace) -> int:
 
 
 def _play(timeline: Timeline, ledger: Ledger, *, folder: Path) -> None:
-    key = secrets.token_urlsafe(24)
+    # Hex: a text that begins with a hyphen would be read as an option.
+    key = secrets.token_hex(24)
     program = Program(
         name="dev",
         argv=child_argv("dev", "--port", "0", "--data", str(folder / "store"), "--key", key),
