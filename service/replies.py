@@ -9,7 +9,7 @@ from typing import Any, Literal
 from service.context import TRIES, Context
 from service.idempotency import body_digest, reused
 from signoff.domain import event as events
-from signoff.domain.call import cut_off, results_message
+from signoff.domain.call import TURN_ENDED, cut_off, results_message
 from signoff.domain.error import (
     ConflictError,
     InvalidFieldError,
@@ -24,7 +24,6 @@ from signoff.store.turns import Announcement, NewTurn, QueuedMessage
 from signoff.wire.run import Reply
 
 logger = logging.getLogger(__name__)
-ENDED = "The run ended before this call finished."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +134,7 @@ async def _start(
         )
     ]
     if run.phase == "calls":
-        closed = cut_off(await context.store.runs.calls(run.id), ENDED)
+        closed = cut_off(await context.store.runs.calls(run.id), TURN_ENDED)
         added.insert(0, results_message(closed, turn=run.turn, step=run.step, at_ms=now_ms))
     config: dict[str, Any] | None = None
     if override.tools is not None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from signoff.domain import event as events
-from signoff.domain.call import Call, cut_off, results_message
+from signoff.domain.call import TURN_ENDED, Call, cut_off, results_message
 from signoff.domain.message import Message, Text
 from signoff.store.records import RunRecord
 from signoff.store.turns import Announcement, NewTurn
 from workers.engine import Engine
-
-ENDED = "The run ended before this call finished."
 
 
 async def next_turn(engine: Engine, run: RunRecord, calls: list[Call]) -> bool:
@@ -24,7 +22,7 @@ async def next_turn(engine: Engine, run: RunRecord, calls: list[Call]) -> bool:
     said = Text(message.text)
     added = [Message(role="user", blocks=(said,), turn=run.turn + 1, step=run.step, at_ms=now_ms)]
     if run.phase == "calls":
-        closed = cut_off(calls, ENDED)
+        closed = cut_off(calls, TURN_ENDED)
         added.insert(0, results_message(closed, turn=run.turn, step=run.step, at_ms=now_ms))
     turn = NewTurn(
         message_id=message.id,

@@ -110,6 +110,10 @@ def next_moves(calls: Sequence[Call], *, running: frozenset[int]) -> NextMoves:
     return NextMoves(start=tuple(start), unknown=unknown)
 
 
+#: The result of a call that its turn ended before.
+TURN_ENDED = "The run ended before this call finished."
+
+
 def cut_off(calls: Sequence[Call], content: str) -> list[Call]:
     """The calls with an interrupted result for each that has none."""
     return [
