@@ -24,6 +24,7 @@ from workers.model.routed import RoutedModel
 from workers.model.scripted import ScriptedModel
 from workers.runtime import Runtime
 from workers.tasks import register
+from workers.tools import Tools
 
 
 def make_runtime(settings: Settings, app: Celery) -> Runtime:
@@ -44,7 +45,8 @@ def make_runtime(settings: Settings, app: Celery) -> Runtime:
         return Engine(
             store=store,
             publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
-            judging=Judging(toolbox, lambda: f"req_{new_id()}"),
+            tools=Tools(toolbox),
+            judging=Judging(lambda: f"req_{new_id()}"),
             model=RoutedModel(
                 scripted=scripted,
                 anthropic_api_key=settings.anthropic_api_key,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from signoff.domain.frame import frame
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
@@ -11,6 +11,7 @@ from signoff.domain.message import Message
 from signoff.domain.mode import Mode
 from signoff.domain.question import ASK_SCHEMA, PLAN_SCHEMA
 from signoff.store.records import RunRecord
+from signoff.tooldef import Tool
 from workers.engine import Engine
 from workers.model.port import ModelError, ModelReply, ModelRequest, ToolSpec
 
@@ -61,12 +62,14 @@ class TextFrames:
                 await self._engine.store.runs.append_frame(self._run_id, item)
 
 
-def request_of(engine: Engine, run: RunRecord, messages: Sequence[Message]) -> ModelRequest:
+def request_of(
+    run: RunRecord, tools: Mapping[str, Tool], messages: Sequence[Message]
+) -> ModelRequest:
     """What the model is asked for the next step of ``run``."""
     planning = run.mode is Mode.PLAN and not run.plan_approved
     specs = [
         ToolSpec(name=tool.name, description=tool.description, input_schema=tool.input_schema)
-        for tool in engine.judging.offered(run)
+        for tool in tools.values()
     ]
     if run.human_in_the_loop:
         specs.append(

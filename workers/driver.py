@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,11 @@ from signoff.domain.message import Message, Text
 from signoff.store.records import RunRecord
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
 from signoff.strictjson import well_formed
+from signoff.tooldef import Tool
 from workers.asking import ask_model, request_of
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.judging import JudgedStep, named, storable
+from workers.judging import Basis, JudgedStep, named, storable
 from workers.model.port import ModelError, ModelReply
 from workers.turns import next_turn
 
@@ -40,6 +41,7 @@ class Driver:
         self._engine = engine
         self.run = held.run
         self.calls = held.calls
+        self.tools: Mapping[str, Tool] = {}
         self.nudge = asyncio.Event()
 
     async def drive(self) -> None:
@@ -47,6 +49,7 @@ class Driver:
         if self.run.status.terminal and not await self._next_turn():
             await self._release()
             return
+        self.tools = await self._engine.tools.of(self.run)
         if self.run.takeovers >= MAX_TAKEOVERS:
             await self._fail("step_crashed", "the step was taken over too often without progress")
             return
@@ -154,7 +157,7 @@ class Driver:
                     id=f"req_{gate_id}",
                     kind=kind,
                     n=call.n,
-                    suggested_rules=engine.judging.suggestions(call.tool)
+                    suggested_rules=engine.judging.suggestions(call.tool, self.tools)
                     if kind is GateKind.TOOL_APPROVAL
                     else (),
                 )
@@ -225,7 +228,7 @@ class Driver:
         results = self._results()
         try:
             reply, frames = await ask_model(
-                engine, self.run, request_of(engine, self.run, [*before, *results])
+                engine, self.run, request_of(self.run, self.tools, [*before, *results])
             )
         except ModelError as error:
             await self._fail(f"model_{error.kind}", error.message)
@@ -254,7 +257,8 @@ class Driver:
         commit_id = engine.new_id()
         while True:
             ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
-            judged = engine.judging.step(self.run, reply.tool_calls, ruleset.rules)
+            basis = Basis(rules=ruleset.rules, tools=self.tools)
+            judged = engine.judging.step(self.run, reply.tool_calls, basis)
             commit = await self._step_commit(
                 commit_id, reply, judged, added, frames, rules_v=ruleset.version
             )

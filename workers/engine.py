@@ -14,6 +14,7 @@ from webhooks.publish import Publisher
 from workers.history import Histories
 from workers.judging import Judging
 from workers.model.port import Model
+from workers.tools import Tools
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -27,6 +28,7 @@ class Engine:
 
     store: Store
     publisher: Publisher
+    tools: Tools
     judging: Judging
     model: Model
     histories: Histories

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,9 +13,10 @@ from signoff.domain.frame import result_frames
 from signoff.domain.gate import GateKind
 from signoff.domain.rule import Judgement, Verdict
 from signoff.store.records import RunRecord
+from signoff.tooldef import Tool
 from workers.engine import Engine
 from workers.executor import UNKNOWN_OUTCOME, execute
-from workers.judging import refusal
+from workers.judging import Basis, refusal
 
 
 class Holder(Protocol):
@@ -23,6 +24,7 @@ class Holder(Protocol):
 
     run: RunRecord
     calls: list[Call]
+    tools: Mapping[str, Tool]
 
     async def moved(self) -> None:
         """Reads the run again after a version moved; raises LeaseLostError when it was taken."""
@@ -78,7 +80,7 @@ class Execution:
     async def _run(self, installation: str) -> Call:
         run = self._driver.run
         result = await execute(
-            self._engine.judging.tool(run, self._call.tool),
+            self._driver.tools.get(self._call.tool),
             self._call,
             run_id=run.id,
             step=run.step,
@@ -90,7 +92,8 @@ class Execution:
     async def _judge(self) -> tuple[Judgement, str]:
         run = self._driver.run
         ruleset = await self._engine.insist(self._engine.store.catalog.rules, run.account, run.id)
-        return self._engine.judging.again(run, self._call, ruleset.rules), ruleset.version
+        basis = Basis(rules=ruleset.rules, tools=self._driver.tools)
+        return self._engine.judging.again(run, self._call, basis), ruleset.version
 
     async def _ask(self) -> Call:
         if self._call.state is CallState.STARTED:

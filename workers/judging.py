@@ -46,28 +46,21 @@ class JudgedStep:
     gates: list[OpenedGate] = field(default_factory=list)
 
 
-class Judging:
-    """Judges calls by a run's standing, an account's rules and the tools of this deployment."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What calls are judged by besides their run: the account's rules and the run's tools."""
 
-    def __init__(self, toolbox: Mapping[str, Tool], new_gate_id: Callable[[], str]) -> None:
-        self._toolbox = toolbox
+    rules: Sequence[Rule]
+    tools: Mapping[str, Tool]
+
+
+class Judging:
+    """Judges calls by a run's standing, an account's rules and the tools that the run may use."""
+
+    def __init__(self, new_gate_id: Callable[[], str]) -> None:
         self._new_gate_id = new_gate_id
 
-    def offered(self, run: RunRecord) -> list[Tool]:
-        """The tools the run may use: its list, or every loaded one."""
-        names = run.config.get("tools")
-        if names is None:
-            return list(self._toolbox.values())
-        return [self._toolbox[name] for name in names if name in self._toolbox]
-
-    def tool(self, run: RunRecord, name: str) -> Tool | None:
-        """The tool, if the run may use it."""
-        names = run.config.get("tools")
-        if names is not None and name not in names:
-            return None
-        return self._toolbox.get(name)
-
-    def step(self, run: RunRecord, uses: Sequence[ToolUse], rules: Sequence[Rule]) -> JudgedStep:
+    def step(self, run: RunRecord, uses: Sequence[ToolUse], basis: Basis) -> JudgedStep:
         """What becomes of each call; the order is the model's."""
         judged = JudgedStep()
         for n, use in enumerate(uses):
@@ -75,10 +68,10 @@ class Judging:
                 text = f"At most {MAX_CALLS} tool calls are taken in one step."
                 judged.calls.append(_refused(use, "{}", "", "error", text))
                 continue
-            self._one(judged, n, run, use, rules)
+            self._one(judged, n, run, use, basis)
         return judged
 
-    def again(self, run: RunRecord, call: Call, rules: Sequence[Rule]) -> Judgement:
+    def again(self, run: RunRecord, call: Call, basis: Basis) -> Judgement:
         """The verdict on a call right before it starts.
 
         A settled gate stands unless a deny rule covers the call by now; one that a switch to
@@ -86,21 +79,19 @@ class Judging:
         """
         by_switch = call.grant.startswith("mode:") and run.mode is Mode.AUTONOMOUS
         if by_switch or call.grant.startswith("gate:"):
-            deny = denied_by(call.tool, user_id=run.user_id, rules=rules)
+            deny = denied_by(call.tool, user_id=run.user_id, rules=basis.rules)
             if deny is None:
                 return Judgement(verdict=Verdict.ALLOW, grant=call.grant, why="approved")
             return _forbidden(deny)
         read_only = call.effect is Effect.READ
-        return judge(call.tool, read_only=read_only, standing=run.standing, rules=rules)
+        return judge(call.tool, read_only=read_only, standing=run.standing, rules=basis.rules)
 
-    def suggestions(self, tool: str) -> list[dict[str, str]]:
-        """The rules that may be accepted with an approval of ``tool``."""
-        found = self._toolbox.get(tool)
-        return suggested_rules(tool, patterned=found is None or found.patterns is not None)
+    def suggestions(self, name: str, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
+        """The rules that may be accepted with an approval of the tool ``name``."""
+        found = tools.get(name)
+        return suggested_rules(name, patterned=found is None or found.patterns is not None)
 
-    def _one(
-        self, judged: JudgedStep, n: int, run: RunRecord, use: ToolUse, rules: Sequence[Rule]
-    ) -> None:
+    def _one(self, judged: JudgedStep, n: int, run: RunRecord, use: ToolUse, basis: Basis) -> None:
         try:
             text = canonical(use.input).decode()
         except NotCanonicalError as error:
@@ -108,25 +99,25 @@ class Judging:
             judged.calls.append(_refused(use, "{}", "", "error", content))
             return
         try:
-            kind = self._kind(run, use)
+            kind = self._kind(run, use, basis.tools)
         except SignoffError as error:
             judged.calls.append(_refused(use, text, "", "error", error.message))
             return
         listed = (use.name, use.input) if kind is None else listed_call(kind, use.name, use.input)
         asked = _Asked(n=n, use=use, text=text, listed=listed, digest=digest(*listed))
         if kind is None:
-            self._judged_tool(judged, asked, run, rules)
+            self._judged_tool(judged, asked, run, basis)
             return
         deny = None
         if kind is GateKind.EXTERNAL:
-            deny = denied_by(use.name, user_id=run.user_id, rules=rules)
+            deny = denied_by(use.name, user_id=run.user_id, rules=basis.rules)
         if deny is not None:
             state, content = refusal(_forbidden(deny))
             judged.calls.append(_refused(use, text, asked.digest, state, content))
         else:
-            self._open(judged, asked, kind, Effect.ONCE)
+            self._open(judged, asked, kind, Effect.ONCE, basis)
 
-    def _kind(self, run: RunRecord, use: ToolUse) -> GateKind | None:
+    def _kind(self, run: RunRecord, use: ToolUse, tools: Mapping[str, Tool]) -> GateKind | None:
         """The gate a call opens by its nature; None for tools that are judged."""
         if use.name == ASK_TOOL:
             if not run.human_in_the_loop:
@@ -138,7 +129,7 @@ class Judging:
                 raise _error("ExitPlanMode is not available: no plan is awaited.")
             check_plan(use.input)
             return GateKind.PLAN
-        tool = self.tool(run, use.name)
+        tool = tools.get(use.name)
         if tool is None:
             raise _error(f"There is no tool called {use.name!r}.")
         try:
@@ -147,25 +138,29 @@ class Judging:
             raise _error(f"Invalid input: {error.message}") from error
         return GateKind.EXTERNAL if tool.external else None
 
-    def _judged_tool(
-        self, judged: JudgedStep, asked: _Asked, run: RunRecord, rules: Sequence[Rule]
-    ) -> None:
+    def _judged_tool(self, judged: JudgedStep, asked: _Asked, run: RunRecord, basis: Basis) -> None:
         use = asked.use
-        tool = self._toolbox[use.name]
+        tool = basis.tools[use.name]
         effect = effect_of(tool)
-        verdict = judge(use.name, read_only=tool.read_only, standing=run.standing, rules=rules)
+        verdict = judge(
+            use.name, read_only=tool.read_only, standing=run.standing, rules=basis.rules
+        )
         if verdict.verdict is Verdict.ALLOW:
             judged.calls.append(
                 asked.call(state=CallState.ALLOWED, effect=effect, grant=verdict.grant)
             )
         elif verdict.verdict is Verdict.ASK:
-            self._open(judged, asked, GateKind.TOOL_APPROVAL, effect)
+            self._open(judged, asked, GateKind.TOOL_APPROVAL, effect, basis)
         else:
             state, content = refusal(verdict)
             judged.calls.append(_refused(use, asked.text, asked.digest, state, content))
 
-    def _open(self, judged: JudgedStep, asked: _Asked, kind: GateKind, effect: Effect) -> None:
-        suggested = self.suggestions(asked.use.name) if kind is GateKind.TOOL_APPROVAL else []
+    def _open(
+        self, judged: JudgedStep, asked: _Asked, kind: GateKind, effect: Effect, basis: Basis
+    ) -> None:
+        suggested = []
+        if kind is GateKind.TOOL_APPROVAL:
+            suggested = self.suggestions(asked.use.name, basis.tools)
         gate = NewGate(id=self._new_gate_id(), kind=kind, n=asked.n, suggested_rules=suggested)
         tool, tool_input = asked.listed
         judged.calls.append(asked.call(state=CallState.ASKED, effect=effect))

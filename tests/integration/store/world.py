@@ -39,6 +39,7 @@ from workers.engine import Engine
 from workers.history import Histories
 from workers.judging import Judging
 from workers.model.scripted import ScriptedModel
+from workers.tools import Tools
 
 QUESTION = {
     "question": "Which?",
@@ -125,7 +126,8 @@ class World:
         engine = Engine(
             store=store,
             publisher=Publisher(store.catalog, now_ms=lambda: 1, token=self._new_id),
-            judging=Judging(tools, lambda: f"req_{self._new_id()}"),
+            tools=Tools(tools),
+            judging=Judging(lambda: f"req_{self._new_id()}"),
             model=ScriptedModel(),
             histories=Histories(store.runs),
             now_ms=lambda: 1,

@@ -26,6 +26,7 @@ from workers.engine import Engine
 from workers.history import Histories
 from workers.judging import Judging
 from workers.model.scripted import ScriptedModel
+from workers.tools import Tools
 
 ACCOUNT = "1"
 
@@ -164,7 +165,8 @@ def bench(store: Store, log: list[str]) -> Bench:
     engine = Engine(
         store=store,
         publisher=Publisher(store.catalog, now_ms=lambda: 1_700_000_000_000, token=new_id),
-        judging=Judging(tools, lambda: f"req_{new_id()}"),
+        tools=Tools(tools),
+        judging=Judging(lambda: f"req_{new_id()}"),
         model=ScriptedModel(),
         histories=Histories(store.runs),
         now_ms=lambda: 1_700_000_000_000,

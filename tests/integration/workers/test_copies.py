@@ -21,6 +21,7 @@ async def held(bench: Bench) -> Driver:
     await bench.create([calls(("a", "send", {"what": "x"})), {"text": "end"}], mode="autonomous")
     (taken,) = await bench.take()
     driver = Driver(bench.engine, taken)
+    driver.tools = await bench.engine.tools.of(driver.run)
     assert not await driver._ask()
     assert [call.state for call in driver.calls] == [CallState.ALLOWED]
     return driver

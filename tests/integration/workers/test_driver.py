@@ -148,6 +148,7 @@ async def start_and_die(bench: Bench, name: str) -> int:
     (held,) = await bench.take()
     # The step is committed and the call started, as the driver does it, and then nothing more.
     driver = Driver(bench.engine, held)
+    driver.tools = await bench.engine.tools.of(driver.run)
     use = ToolUse("a", name, {"what": "x"})
     reply = ModelReply(text="", tool_calls=(use,), usage=Usage(input_tokens=1, output_tokens=1))
     message = Message(role="assistant", blocks=(use,), turn=1, step=1)
