@@ -70,6 +70,8 @@ class Driver:
             except StaleError:
                 self._engine.store.catalog.forget(self.run.account)
                 self.run, self.calls = await self._read()
+                if not self.run.status.terminal:
+                    return True  # it was started; only the reply to that was lost
                 continue
             if started:
                 self.run, self.calls = await self._read()
