@@ -45,15 +45,31 @@ class Answering:
         await response(scope, receive, send)
 
 
-def route(surface: Surface, path: str, handlers: Mapping[str, Handler]) -> Route:
+class Served(Route):
+    """A route that knows its handlers by method, so that it can be described."""
+
+    def __init__(
+        self,
+        path: str,
+        application: Answering,
+        handlers: Mapping[str, Callable[..., object]],
+        *,
+        keyed: bool,
+    ) -> None:
+        super().__init__(path, application, methods=list(handlers), name=path)
+        self.handlers = handlers
+        #: Whether it is for callers with a key only.
+        self.keyed = keyed
+
+
+def route(surface: Surface, path: str, handlers: Mapping[str, Handler]) -> Served:
     """The route of ``path`` under a surface: a handler per method, for callers with a key."""
-    application = Answering(path, _keyed(surface, handlers))
-    return Route(path, application, methods=list(handlers), name=path)
+    return Served(path, Answering(path, _keyed(surface, handlers)), handlers, keyed=True)
 
 
-def open_route(path: str, method: str, handler: OpenHandler) -> Route:
+def open_route(path: str, method: str, handler: OpenHandler) -> Served:
     """The route of ``path`` for callers without a key."""
-    return Route(path, Answering(path, handler), methods=[method], name=path)
+    return Served(path, Answering(path, handler), {method: handler}, keyed=False)
 
 
 def _keyed(surface: Surface, handlers: Mapping[str, Handler]) -> OpenHandler:

@@ -47,6 +47,14 @@ class WebhookBody(TypedDict):
     updated_at: str
 
 
+class TestedBody(TypedDict):
+    """The event that was sent to try an endpoint."""
+
+    status: Literal["ok"]
+    event_id: str
+    webhook_endpoint_id: int
+
+
 class DeliveryBody(TypedDict):
     """One event on its way to one endpoint; ``log`` has a row per attempt."""
 
