@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from service.body import DisconnectedError
@@ -60,6 +60,14 @@ class Served(Route):
         self.handlers = handlers
         #: Whether it is for callers with a key only.
         self.keyed = keyed
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether it serves the request; a word in a path is never taken for an id."""
+        match, found = super().matches(scope)
+        if match is Match.PARTIAL and not self.param_convertors:
+            # Ours, to be refused as a method that the path does not take.
+            match = Match.FULL
+        return match, found
 
 
 def route(surface: Surface, path: str, handlers: Mapping[str, Handler]) -> Served:

@@ -69,6 +69,7 @@ def build(mounts: Iterable[Mounted], *, version: str) -> dict[str, Any]:
             **_words(handler.__doc__ or ""),
             **_operation(described, schemas, names=_PLACEHOLDER.findall(path), keyed=route.keyed),
         }
+    _link(paths)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Signoff", "version": version, "description": _ABOUT},
@@ -78,6 +79,33 @@ def build(mounts: Iterable[Mounted], *, version: str) -> dict[str, Any]:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _link(paths: Mapping[str, Mapping[str, Any]]) -> None:
+    """Says of each operation that makes something which ones take its id."""
+    for path, methods in paths.items():
+        made = methods.get("post", {}).get("responses", {}).get("201")
+        below = next(
+            (
+                found
+                for one in paths
+                if (found := re.fullmatch(re.escape(path) + r"/\{(\w+)\}", one))
+            ),
+            None,
+        )
+        if made is None or below is None:
+            continue
+        name = below[1]
+        source = "$response.body#/user_id" if name == "user_id" else "$response.body#/id"
+        made["links"] = {
+            one["operationId"]: {
+                "operationId": one["operationId"],
+                "parameters": {f"path.{name}": source},
+            }
+            for other, found in paths.items()
+            if other.startswith(below[0])
+            for one in found.values()
+        }
 
 
 class _Schemas:

@@ -24,7 +24,7 @@ from service.operation import (
 )
 from service.query import Query
 from service.render import Json, message_body, run_body
-from service.streaming import begun, joined
+from service.streaming import MARK, begun, joined
 from service.watch import MAX_WAIT_S, run_version
 from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.domain.mode import Mode
@@ -110,7 +110,10 @@ async def get(call: Call) -> Json:
 
 @operation(
     STREAM,
-    parameters=(USER, header("Last-Event-ID", "the `id` of the event after which to go on")),
+    parameters=(
+        USER,
+        header("Last-Event-ID", "the `id` of the event after which to go on", pattern=MARK),
+    ),
     refuses=["run_not_active"],
 )
 async def stream(call: Call) -> Response:

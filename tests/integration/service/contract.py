@@ -49,17 +49,12 @@ def _plain(path):
 
 
 def documented(path, method):
-    """The documented path and method that serve this request.
-
-    As in the router, a path that does not take the method gives way to a later one that does. The
-    method is None for a path without it, and the path for one that is not there.
-    """
+    """The documented path and method that serve this request; None for what is not there."""
     path, method = _plain(path), "get" if method == "HEAD" else method.lower()
-    found = [known for pattern, known in BY_PATTERN.items() if pattern.fullmatch(path)]
-    for known in found:
-        if method in DOCUMENT["paths"][known]:
-            return known, method
-    return (found[0] if found else None), None
+    for pattern, known in BY_PATTERN.items():
+        if pattern.fullmatch(path):
+            return known, method if method in DOCUMENT["paths"][known] else None
+    return None, None
 
 
 def _validator(schema):
