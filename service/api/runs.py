@@ -91,12 +91,15 @@ async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Respo
     refuses=SCOPED,
 )
 async def get(call: Call) -> Json:
-    """One run; with ``wait_s`` as soon as it is not as ``known`` says, or when that time is up."""
+    """One run; with ``wait_s`` as soon as it is not as ``known`` says, or when that time is up.
+
+    Without ``known`` a run that is over is answered at once.
+    """
     query = call.query
     await call.demand_user(query.text("user_id"))
     wait_s, known = query.integer("wait_s", low=0, high=MAX_WAIT_S), query.text("known")
     run = await load(call, query)
-    if wait_s:
+    if wait_s and (known is not None or not run.status.terminal):
         run = await call.context.watch.changed(
             lambda: load(call, query), run, known or run_version(run), wait_s=wait_s
         )

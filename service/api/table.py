@@ -9,6 +9,8 @@ from service.api import (
     development,
     gates,
     health,
+    journal,
+    metrics,
     permissions,
     reference,
     replies,
@@ -48,6 +50,8 @@ def surface_routes(surface: Surface) -> list[Served]:
             "/users/{user_id}",
             {"GET": users.get, "PATCH": users.patch, "DELETE": users.delete},
         ),
+        route(surface, "/events", {"GET": journal.events}),
+        route(surface, "/audit", {"GET": journal.audit}),
         route(surface, "/usage/end-users", {"GET": users.usage}),
         route(
             surface,
@@ -125,6 +129,7 @@ def root_routes() -> list[Served]:
     return [
         open_route("/health", "GET", health.health),
         open_route("/ready", "GET", health.ready),
+        open_route("/metrics", "GET", metrics.metrics),
         open_route("/openapi.json", "GET", reference.document),
         open_route("/docs", "GET", reference.docs),
     ]

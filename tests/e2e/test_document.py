@@ -36,6 +36,7 @@ def _search(dev, folder: Path, key: str, *options: str, examples: int = FEW) -> 
             "--suppress-health-check=all",
             "--warnings=off",
             "--no-color",
+            "--request-timeout=40",  # longer than any long poll
             *(["--seed=1", "--generation-deterministic"] if os.environ.get("CI") else []),
             *options,
         ],
