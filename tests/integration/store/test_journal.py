@@ -38,6 +38,7 @@ async def _pages(read, limit):
     while True:
         page = await read(limit=limit, after=after)
         found += [row.id for row in page.rows]
+        assert len(found) == len(set(found))
         if page.next_id is None:
             return found
         assert len(page.rows) == limit
