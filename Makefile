@@ -79,6 +79,10 @@ bench: .venv/.dev ## every benchmarks/bench_*.py (BENCH=path for one)
 soak: .venv/.dev ## the tests that run for minutes
 	@$(BIN)/python -m pytest -m soak $(PYTEST_FLAGS) $(TESTS)
 
+.PHONY: fuzz
+fuzz: .venv/.dev ## schemathesis against the service for minutes (FUZZ_EXAMPLES)
+	@$(BIN)/python -m pytest -m soak $(PYTEST_FLAGS) tests/e2e/test_document.py
+
 .PHONY: wheel
 wheel: .venv/.dev ## build dist/*.whl
 	@$(BIN)/python -m hatchling build -t wheel

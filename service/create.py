@@ -34,6 +34,20 @@ from signoff.wire.run import MAX_TURNS, CreateRun
 
 DEFAULT_AGENT = "Assistant"
 ROUTE = "POST /runs"
+#: What may keep a run from being started.
+CODES = (
+    "END_USER_RATE_LIMIT_REACHED",
+    "END_USER_RUN_LIMIT_REACHED",
+    "agent_archived",
+    "agent_disabled",
+    "end_user_required",
+    "idempotency_key_reuse",
+    "invalid_idempotency_key",
+    "invalid_script",
+    "not_found",
+    "unknown_model",
+    "unknown_tool",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,12 @@ from starlette.responses import Response
 from service.context import Call
 from service.create import check_tools
 from service.describe import agent_body, agent_summary
+from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
 from service.render import Json, page_body
 from signoff.domain.error import ConflictError, InvalidError, InvalidFieldError, MissingError
 from signoff.store.agents import Agent
-from signoff.wire.agent import ChangeAgent, CreateAgent
+from signoff.wire.agent import AgentBody, AgentSummaryBody, ChangeAgent, CreateAgent
+from signoff.wire.page import PageBody
 
 _PROJECTIONS = frozenset({"summary"})
 #: What a template would bring itself.
@@ -33,6 +35,11 @@ class NotArchivedError(InvalidError):
     code = "agent_not_archived"
 
 
+@operation(
+    ok(AgentBody, 201),
+    body=CreateAgent,
+    refuses=("end_user_required", "from_template_conflict", "unknown_model", "unknown_tool"),
+)
 async def post(call: Call) -> Json:
     """Makes an agent; names need not be unique."""
     body = await call.body(CreateAgent)
@@ -45,6 +52,16 @@ async def post(call: Call) -> Json:
     return Json(agent_body(agent), 201)
 
 
+@operation(
+    ok(PageBody[AgentBody | AgentSummaryBody]),
+    parameters=(
+        *PAGED,
+        USER,
+        flag("include_archived", "archived ones too"),
+        choice("fields", tuple(_PROJECTIONS), "less of each"),
+    ),
+    refuses=SCOPED,
+)
 async def index(call: Call) -> Json:
     """Agents newest first: of one user, or of every user."""
     query = call.query
@@ -63,11 +80,18 @@ async def index(call: Call) -> Json:
     return Json(page_body(shown, more=more))
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=SCOPED)
 async def get(call: Call) -> Json:
     """One agent, archived ones too."""
     return Json(agent_body(await _load(call)))
 
 
+@operation(
+    ok(AgentBody),
+    body=ChangeAgent,
+    parameters=[USER],
+    refuses=("conflict", "end_user_required", "unknown_model", "unknown_tool"),
+)
 async def patch(call: Call) -> Json:
     """Changes an agent; runs that it has made stay as they are."""
     body = await call.body(ChangeAgent)
@@ -76,12 +100,14 @@ async def patch(call: Call) -> Json:
     return Json(agent_body(await call.context.store.agents.change(agent, changes)))
 
 
+@operation(NO_CONTENT, parameters=[USER], refuses=SCOPED)
 async def delete(call: Call) -> Response:
     """Archives an agent; repeats change nothing."""
     await call.context.store.agents.archive(await _load(call))
     return Response(status_code=204)
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=("conflict", "end_user_required"))
 async def disable(call: Call) -> Json:
     """Keeps an agent from starting runs; it stays in the list."""
     agent = await _load(call)
@@ -89,6 +115,7 @@ async def disable(call: Call) -> Json:
     return Json(agent_body(switched))
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=("conflict", "end_user_required"))
 async def enable(call: Call) -> Json:
     """Lets a disabled agent start runs again."""
     agent = await _load(call)
@@ -96,6 +123,7 @@ async def enable(call: Call) -> Json:
     return Json(agent_body(switched))
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=("agent_not_archived", "end_user_required"))
 async def unarchive(call: Call) -> Json:
     """Brings an archived agent back, as a disabled one."""
     agent = await _load(call)

@@ -55,6 +55,15 @@ class Run(Value):
     created_at: str | None = None
     updated_at: str | None = None
     archived: bool = False
+    needs_reply: bool = False
+    #: Whether it may be tried again, and whether that might repeat what it did.
+    retryable: bool = False
+    repeats_actions: bool = False
+    retry_of_run_id: int | None = None
+    retried_by_run_id: int | None = None
+    retry_count: int = 0
+    last_viewed_at: str | None = None
+    share_token: str | None = Field(default=None, repr=False)
     #: Of a reply: "queued" or "resumed".
     delivery: str | None = None
     queued_message_id: int | None = None

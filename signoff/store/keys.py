@@ -246,6 +246,35 @@ def endpoint_failures(prefix: str, endpoint_id: int) -> str:
     return f"{prefix}epf:{endpoint_id}"
 
 
+def event(prefix: str, event_id: str) -> str:
+    """One event."""
+    return f"{prefix}ev:{event_id}"
+
+
+def events(prefix: str, account: str) -> str:
+    """The ids of an account's events in one shard, by their time."""
+    return f"{prefix}evs:{account}"
+
+
+def audit(prefix: str, account: str) -> str:
+    """An account's audit trail in one shard."""
+    return f"{prefix}audit:{account}"
+
+
+def due(prefix: str, endpoint_id: str) -> str:
+    """The deliveries of an endpoint that are not made yet, by the time at which they are due."""
+    return f"{prefix}due:{endpoint_id}"
+
+
+def queue(prefix: str, name: Literal["ready", "leases", "dlease", "awake", "eps", "epin"]) -> str:
+    """One of a shard's queues.
+
+    Runs with due work; runs that are held; deliveries on their way; workers that look for work;
+    endpoints with something due; how much each has on its way.
+    """
+    return f"{prefix}{name}"
+
+
 def channel(prefix: str, name: Literal["wake", "held", "due", "shown"]) -> str:
     """Where a shard says that a run is ready, a held run changed, or a delivery is due.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
@@ -55,6 +55,13 @@ class OpenRequestBody(PermissionRequestBody):
     user_id: str | None
     agent_id: int
     teammate_id: int
+
+
+class AnsweredBody(TypedDict):
+    """The answer to an answer."""
+
+    status: Literal["ok"]
+    resumed: bool
 
 
 class DecidedBody(TypedDict):
