@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_ai import messages as wire
 
-from signoff.domain.message import Message, Text, ToolResult, ToolUse
+from signoff.domain.message import Block, Message, Text, ToolResult, ToolUse
 from workers.model.port import Count, ModelReply, ModelRequest, OnText, Usage
 from workers.model.provider import _history
 
@@ -65,22 +65,18 @@ def unpaired(messages: Sequence[Message]) -> list[str]:
     open_ids: list[str] = []
     for n, message in enumerate(messages):
         results = [b.tool_use_id for b in message.blocks if isinstance(b, ToolResult)]
-        if message.role == "tool":
-            if sorted(results) != sorted(open_ids):
-                problems.append(f"message {n} answers {results}, asked were {open_ids}")
-            open_ids = []
-        elif open_ids:
+        if message.role == "tool" and sorted(results) != sorted(open_ids):
+            problems.append(f"message {n} answers {results}, asked were {open_ids}")
+        elif message.role != "tool" and open_ids:
             problems.append(f"message {n} comes before the results of {open_ids}")
-            open_ids = []
+        open_ids = []
         if message.role == "assistant":
             open_ids = [b.id for b in message.blocks if isinstance(b, ToolUse)]
             if len(set(open_ids)) != len(open_ids):
                 problems.append(f"message {n} repeats an id in {open_ids}")
             if n and messages[n - 1].role == "assistant":
                 problems.append(f"message {n} is a second answer in a row")
-        if message.role != "tool" and not any(
-            isinstance(b, ToolUse) or (isinstance(b, Text) and b.text) for b in message.blocks
-        ):
+        if message.role != "tool" and not any(_says_something(b) for b in message.blocks):
             problems.append(f"message {n} is empty")
     if messages and messages[-1].role == "assistant":
         problems.append("the last message is an answer")
@@ -107,6 +103,10 @@ def refused_on_the_wire(history: Sequence[wire.ModelMessage]) -> list[str]:
                 problems.append(f"response {n} comes before the results of {asked}")
             asked = [p.tool_call_id for p in message.parts if isinstance(p, wire.ToolCallPart)]
     return problems
+
+
+def _says_something(block: Block) -> bool:
+    return isinstance(block, ToolUse) or (isinstance(block, Text) and block.text != "")
 
 
 def _shown(message: Message) -> str:

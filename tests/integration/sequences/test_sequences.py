@@ -255,7 +255,8 @@ async def test_a_queued_turn_starts_once_although_the_reply_to_that_is_lost(life
     life.fault = (0, "lost", "start_turn")
     async with asyncio.timeout(10):
         await life.to_the_end(random.Random(1), run_id)
-    assert life.fault is None
+    came_to_that = life.fault is None
+    assert came_to_that
     history = await life.store.runs.history(run_id)
     assert [m.text for m in history if m.role == "user"] == ["go", "one", "two"]
 
