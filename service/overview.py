@@ -100,7 +100,7 @@ def outcome_body(run: RunRecord, message_count: int) -> OutcomeBody:
         "needs_reply": run.open > 0,
         "needs_reply_count": run.open,
         "delivery_channel": "none",
-        "output_data": None,
+        "output_data": run.output_data,
         "message_count": message_count,
         "input_tokens": usage["input_tokens"],
         "output_tokens": usage["output_tokens"],
@@ -124,6 +124,6 @@ def shared_body(run: RunRecord, history: Sequence[Message], before: int) -> Shar
                 "created_at": iso(message.at_ms),
             }
             for n, message in enumerate(history, start=before + 1)
-            if message.role in _SPEAKERS and message.text
+            if message.role in _SPEAKERS and message.text and not message.extra.get("by")
         ],
     }

@@ -78,6 +78,7 @@ class RunBody(RetryBody):
     task_id: int
     status: str
     output: str | None
+    output_data: dict[str, Any] | None
     error: str | None
     error_code: str | None
     user_id: str | None

@@ -607,6 +607,30 @@ def flow_agents_and_users(client: M8tes) -> None:
     refused(m8tes.NotFoundError, lambda: client.users.get(user))
 
 
+def flow_structured_output(client: M8tes) -> None:
+    """output_schema comes back as output_data, in the run and in its outcome."""
+    schema = {
+        "type": "object",
+        "properties": {"total": {"type": "integer"}},
+        "required": ["total"],
+        "additionalProperties": False,
+    }
+    script = [{"text": "It is three."}, turn(use("SubmitOutput", {"total": 3}))]
+    run = client.runs.create_and_wait(
+        message="count",
+        output_schema=schema,
+        metadata={"script": script},
+        poll_interval=FAST,
+        poll_timeout=20,
+    )
+    assert (run.status, run.output_data) == ("completed", {"total": 3}), run
+    assert client.runs.outcome(run.id).output_data == {"total": 3}
+    assert client.runs.create_and_wait(message="x", poll_interval=FAST).output_data is None
+    # The schema stays with the run.
+    failed = client.runs.reply_and_wait(run.id, message="again", poll_interval=FAST)
+    assert (failed.status, failed.error_code) == ("failed", "output_invalid")
+
+
 def flow_pages(client: M8tes) -> None:
     """Pages end exactly, and the client walks them to the end."""
     made = [started(client, [{"text": "x"}]).id for _ in range(3)]

@@ -47,6 +47,8 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...]
     metadata: Mapping[str, Any]
     plan_mode: bool
+    #: The tool that takes the final answer, where no words are one.
+    output: ToolSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
@@ -157,7 +158,7 @@ class ProviderModel:
 async def _stream(
     model: VendorModel[Any], request: ModelRequest, on_text: OnText
 ) -> wire.ModelResponse:
-    parameters = ModelRequestParameters(function_tools=[_tool(spec) for spec in request.tools])
+    parameters = _parameters(request)
     async with model_request_stream(
         model, _history(request), model_request_parameters=parameters
     ) as stream:
@@ -172,6 +173,20 @@ async def _stream(
             if piece:
                 await on_text(well_formed(piece))
         return stream.get()
+
+
+def _parameters(request: ModelRequest) -> ModelRequestParameters:
+    tools = [_tool(spec) for spec in request.tools]
+    if request.output is None:
+        return ModelRequestParameters(function_tools=tools)
+    # Not the providers' own structured answers: those end the turn, and only some of them go
+    # together with tools. A tool that must be called is understood by all.
+    return ModelRequestParameters(
+        function_tools=tools,
+        output_mode="tool",
+        output_tools=[replace(_tool(request.output), kind="output")],
+        allow_text_output=False,
+    )
 
 
 def _tool(spec: ToolSpec) -> ToolDefinition:

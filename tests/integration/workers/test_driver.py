@@ -14,6 +14,7 @@ from signoff.domain.message import Message, ToolUse
 from tests.integration.workers.conftest import Bench, calls
 from workers.driver import Driver
 from workers.model.port import Count, ModelReply, ModelRequest, OnText, Usage
+from workers.output import Answer
 
 pytestmark = pytest.mark.anyio
 
@@ -152,7 +153,7 @@ async def start_and_die(bench: Bench, name: str) -> int:
     use = ToolUse("a", name, {"what": "x"})
     reply = ModelReply(text="", tool_calls=(use,), usage=Usage(input_tokens=1, output_tokens=1))
     message = Message(role="assistant", blocks=(use,), turn=1, step=1)
-    await driver._commit(reply, [message], [])
+    await driver._commit(reply, [message], [], Answer())
     ruleset = await bench.store.catalog.rules("1", run_id)
     await bench.store.steps.start_call(
         driver.run, driver.calls[0], rules_v=ruleset.version, attempt=1

@@ -298,6 +298,37 @@ async def test_the_conversation_is_sent_in_the_providers_form(model, wire):
     assert offered["function"]["parameters"]["required"] == ["query"]
 
 
+async def test_an_owed_output_is_a_tool_that_must_be_called(model, wire):
+    """Words are no answer then; an earlier refusal goes back with its call."""
+    wire.say(_tool_delta(0, '{"total": 3}', name="SubmitOutput", id="o2"), finish="tool_calls")
+    schema = {
+        "type": "object",
+        "properties": {"total": {"type": "integer"}},
+        "required": ["total"],
+        "additionalProperties": False,
+    }
+    output = ToolSpec(name="SubmitOutput", description="Give it.", input_schema=schema)
+    first = ToolUse("o1", "SubmitOutput", {"total": "3"})
+    refused = ToolResult("o1", "SubmitOutput", "error", "Invalid output")
+    reply, _ = await _ask(
+        model,
+        _request(
+            _user("count"),
+            Message(role="assistant", blocks=(first,), turn=1, step=1),
+            Message(role="tool", blocks=(refused,), turn=1, step=1),
+            tools=(SEARCH,),
+            output=output,
+        ),
+    )
+    assert reply.tool_calls == (ToolUse("o2", "SubmitOutput", {"total": 3}),)
+    (sent,) = wire.requests
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["search", "SubmitOutput"]
+    assert sent["tools"][1]["function"]["parameters"]["properties"] == schema["properties"]
+    assert sent["tool_choice"] == "required"
+    (call,) = sent["messages"][2]["tool_calls"]
+    assert (call["id"], sent["messages"][3]["tool_call_id"]) == ("o1", "o1")
+
+
 async def test_plan_mode_is_explained(model, wire):
     """The model is told to plan, with the agent's own instructions before."""
     wire.say({"content": "ok"})
