@@ -105,8 +105,7 @@ def outcome_body(run: RunRecord, message_count: int) -> OutcomeBody:
         "input_tokens": usage["input_tokens"],
         "output_tokens": usage["output_tokens"],
         "total_tokens": usage["total_tokens"],
-        # What tokens cost is not known here.
-        "cost_usd": None,
+        "cost_usd": usage["cost_usd"] if run.usage["cost_micros"] else None,
     }
 
 

@@ -20,6 +20,7 @@ from signoff.domain.frame import frame, gate_frames, result_frames
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, Text
+from signoff.domain.money import MICROS
 from signoff.domain.output import OUTPUT_INVALID
 from signoff.store.records import RunRecord
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
@@ -273,7 +274,7 @@ class Driver:
                 await self.moved()
                 continue
             if not released:
-                self._advance(judged, wake)
+                self._advance(judged, commit.usage, wake)
             return released
 
     async def _step_commit(
@@ -293,6 +294,7 @@ class Driver:
             "output_tokens": reply.usage.output_tokens,
             "cache_read_tokens": reply.usage.cache_read_tokens,
             "cache_creation_tokens": reply.usage.cache_creation_tokens,
+            "cost_micros": reply.usage.cost_micros,
         }
         pause = fanout = ending = None
         if judged.gates:
@@ -310,8 +312,8 @@ class Driver:
             pause = engine.publisher.awaiting_input(run, rows)
             fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
         if not judged.calls and owed.request is None:
-            total = {name: run.usage[name] + n for name, n in usage.items()}
-            ending = await self._ending(reply, owed, total)
+            ending = await self._ending(reply, owed, _added(run.usage, usage))
+            frames = [*frames, self._metrics(ending.status, _added(run.usage, usage))]
         return StepCommit(
             commit_id=commit_id,
             messages=added,
@@ -350,7 +352,20 @@ class Driver:
             output_data=owed.found,
         )
 
-    def _advance(self, judged: JudgedStep, wake: str) -> None:
+    def _metrics(self, status: str, usage: Mapping[str, int]) -> bytes:
+        """The frame that sums a run up, ahead of the one that ends it."""
+        return frame(
+            "run_metrics",
+            execution_time_ms=max(0, self._engine.now_ms() - self.run.turn_started_ms),
+            input_tokens_used=usage["input_tokens"],
+            output_tokens_used=usage["output_tokens"],
+            claude_token_cost_usd=usage["cost_micros"] / MICROS,
+            stop_reason="end_turn" if status == "completed" else "error",
+            completion_state=status,
+            unresolved_tool_use_ids=[],
+        )
+
+    def _advance(self, judged: JudgedStep, usage: Mapping[str, int], wake: str) -> None:
         """The copy after a commit: what the script has just written."""
         opened = 1 if judged.gates else 0
         self.run = replace(
@@ -361,6 +376,7 @@ class Driver:
             pause_n=self.run.pause_n + opened,
             open=len(judged.gates),
             takeovers=0,
+            usage=_added(self.run.usage, usage),
             wake=wake,
         )
         self.calls = [
@@ -410,6 +426,10 @@ class Driver:
                 continue
             logger.info("run_failed run=%d code=%s", self.run.id, code)
             return
+
+
+def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: n + more.get(name, 0) for name, n in total.items()}
 
 
 def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:

@@ -14,7 +14,13 @@ from signoff.domain.rule import Standing
 from signoff.domain.run import RunStatus
 
 REMEMBERED = "rem:"
-USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
+USAGE_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_creation_tokens",
+    "cost_micros",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
