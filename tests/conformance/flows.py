@@ -595,8 +595,13 @@ def flow_agents_and_users(client: M8tes) -> None:
         metadata={"script": [turn(use("send_email", MAIL)), RESULTS]},
     )
     (gate,) = waiting(client, run.id)
+    busy = client.agents.get(agent.id)
+    assert (busy.active_run_count, busy.active_run_id) == (1, run.id)
     client.runs.approve(run.id, request_id=gate.request_id, decision="deny")
     assert done(client, run.id).teammate_id == agent.id
+    idle = client.agents.get(agent.id)
+    assert (idle.active_run_count, idle.active_run_id) == (0, None)
+    assert idle.last_active_at
     client.agents.delete(agent.id)
     assert client.agents.get(agent.id).status == "archived"
     user = f"user-{uuid.uuid4().hex[:8]}"
