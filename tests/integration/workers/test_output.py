@@ -103,7 +103,11 @@ async def test_an_output_that_does_not_fit_is_asked_for_again(bench: Bench) -> N
     refused, accepted = await paired(bench, run.id)
     assert (refused.state, accepted.state) == ("error", "success")
     assert refused.content == 'Invalid output: total: the value is not of type "integer".'
-    said = [m.text for m in await bench.store.runs.history(run.id) if m.role == "user"]
+    history = await bench.store.runs.history(run.id)
+    assert " ".join(message.role for message in history) == (
+        "user assistant user assistant tool assistant tool"
+    )
+    said = [message.text for message in history if message.role == "user"]
     assert len(said) == 2
     assert "SubmitOutput" in said[1]
     assert run.turn_steps == 3
