@@ -50,6 +50,10 @@ dev: .venv/.server ## all processes with an embedded store (PORT, DATA, KEY)
 test: .venv/.dev ## the test suite (TESTS=path, PYTEST_FLAGS="-n 2 -x")
 	@$(BIN)/python -m pytest -m 'not soak' $(PYTEST_FLAGS) $(TESTS)
 
+.PHONY: conformance
+conformance: .venv/.dev ## the platform's own client against this service (CONFORMANCE_PYTHON=...)
+	@CONFORMANCE=required $(BIN)/python -m pytest -m conformance $(PYTEST_FLAGS) tests/conformance
+
 .PHONY: check
 check: .venv/.dev ## format, lint, import contracts, types
 	@$(BIN)/ruff format --check .

@@ -25,6 +25,7 @@ from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
 from signoff.model_name import SCRIPTED
 from signoff.script import check_script
+from signoff.shape import shape_of
 from signoff.store import keys
 from signoff.store.agents import Agent
 from signoff.store.records import RunRecord
@@ -88,6 +89,7 @@ def read_order(context: Context, account: str, body: CreateRun) -> Order:
         raise InvalidFieldError(msg, field="agent_id")
     if body.output_schema is not None:
         _check_schema(body.output_schema)
+        shape_of(body.output_schema, field="output_schema")
     tools = None if body.tools is None else check_tools(context.toolbox, body.tools)
     model = None if body.model is None else _model(context, body.model, body)
     return Order(account=account, body=body, model=model, tools=tools)

@@ -65,6 +65,7 @@ def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
         "task_id": run.id,
         "status": run.status.value,
         "output": run.output,
+        "output_data": run.output_data,
         "error": run.error,
         "error_code": run.error_code,
         "user_id": run.user_id,

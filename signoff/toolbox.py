@@ -11,11 +11,12 @@ from types import ModuleType
 
 from signoff.domain.error import SettingsError
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
+from signoff.domain.output import OUTPUT_TOOL
 from signoff.tooldef import Tool
 
 SETTING = "SIGNOFF_TOOLS"
 # The engine answers these itself; a tool of that name would never run.
-RESERVED = frozenset({ASK_TOOL, PLAN_TOOL})
+RESERVED = frozenset({ASK_TOOL, PLAN_TOOL, OUTPUT_TOOL})
 
 
 class Toolbox(Mapping[str, Tool]):

@@ -49,7 +49,7 @@ async def post(call: Call) -> Json:
     store = call.context.store
     await store.users.touch(call.account, body.user_id)
     agent = await store.agents.create(account=call.account, user_id=body.user_id, fields=fields)
-    return Json(agent_body(agent), 201)
+    return await _shown(call, agent, status=201)
 
 
 @operation(
@@ -76,14 +76,16 @@ async def index(call: Call) -> Json:
         limit=limit,
         before=cursor,
     )
-    shown = [agent_summary(agent) if summary else agent_body(agent) for agent in agents]
+    does = await call.context.store.listing.of_agents(call.account, [item.id for item in agents])
+    body = agent_summary if summary else agent_body
+    shown = [body(agent, activity) for agent, activity in zip(agents, does, strict=True)]
     return Json(page_body(shown, more=more))
 
 
 @operation(ok(AgentBody), parameters=[USER], refuses=SCOPED)
 async def get(call: Call) -> Json:
     """One agent, archived ones too."""
-    return Json(agent_body(await _load(call)))
+    return await _shown(call, await _load(call))
 
 
 @operation(
@@ -97,7 +99,7 @@ async def patch(call: Call) -> Json:
     body = await call.body(ChangeAgent)
     changes = _fields(call, body)
     agent = await _load(call)
-    return Json(agent_body(await call.context.store.agents.change(agent, changes)))
+    return await _shown(call, await call.context.store.agents.change(agent, changes))
 
 
 @operation(NO_CONTENT, parameters=[USER], refuses=SCOPED)
@@ -112,7 +114,7 @@ async def disable(call: Call) -> Json:
     """Keeps an agent from starting runs; it stays in the list."""
     agent = await _load(call)
     switched = await call.context.store.agents.switch(agent, "disabled", of=("enabled", "disabled"))
-    return Json(agent_body(switched))
+    return await _shown(call, switched)
 
 
 @operation(ok(AgentBody), parameters=[USER], refuses=("conflict", "end_user_required"))
@@ -120,7 +122,7 @@ async def enable(call: Call) -> Json:
     """Lets a disabled agent start runs again."""
     agent = await _load(call)
     switched = await call.context.store.agents.switch(agent, "enabled", of=("enabled", "disabled"))
-    return Json(agent_body(switched))
+    return await _shown(call, switched)
 
 
 @operation(ok(AgentBody), parameters=[USER], refuses=("agent_not_archived", "end_user_required"))
@@ -131,7 +133,12 @@ async def unarchive(call: Call) -> Json:
         switched = await call.context.store.agents.switch(agent, "disabled", of=("archived",))
     except ConflictError as error:
         raise NotArchivedError(error.message, details=error.details) from None
-    return Json(agent_body(switched))
+    return await _shown(call, switched)
+
+
+async def _shown(call: Call, agent: Agent, *, status: int = 200) -> Json:
+    (activity,) = await call.context.store.listing.of_agents(call.account, [agent.id])
+    return Json(agent_body(agent, activity), status)
 
 
 async def _load(call: Call) -> Agent:

@@ -246,6 +246,9 @@ class Agent(Value):
     default_permission_mode: str = "autonomous"
     model: str | None = None
     status: str = "enabled"
+    active_run_count: int = 0
+    active_run_id: int | None = None
+    last_active_at: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
 

@@ -211,6 +211,16 @@ def live_runs(prefix: str, account: str, scope: str) -> str:
     return f"{prefix}live:{account}:{scope}"
 
 
+def busy_runs(prefix: str, account: str, agent_id: int) -> str:
+    """The ids of an agent's runs that are not over, archived ones too."""
+    return f"{prefix}busy:{account}:{agent_id}"
+
+
+def active_agents(prefix: str, account: str) -> str:
+    """Agent id to the time at which the status of one of its runs last changed."""
+    return f"{prefix}active:{account}"
+
+
 def settled_runs(prefix: str, account: str, scope: str) -> str:
     """Agent id to the id of its newest run that is over, in one scope."""
     return f"{prefix}settled:{account}:{scope}"

@@ -51,6 +51,7 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "task_id": run.id,
         "status": run.status.value,
         "output": run.output,
+        "output_data": None,
         "error": run.error,
         "error_code": run.error_code,
         "user_id": run.user_id,

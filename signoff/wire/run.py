@@ -118,6 +118,7 @@ class RunBody(RunSummaryBody):
     """One run; ``id`` comes first, so that a body cut short still names the run."""
 
     output: str | None
+    output_data: dict[str, Any] | None
     metadata: dict[str, Any] | None
     tools: list[str] | None
 
