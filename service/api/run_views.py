@@ -33,7 +33,7 @@ SHARED_MESSAGES = 500
 NEEDS_YOU = 10
 _STATUSES = frozenset(RunStatus) | FILTER_ONLY
 #: What a list leaves out when only a summary is wanted.
-_HEAVY = frozenset({"output", "output_data", "metadata", "tools"})
+_HEAVY = frozenset(RunBody.__annotations__) - frozenset(RunSummaryBody.__annotations__)
 _SHELVES: Mapping[str, Archived] = {"exclude": "exclude", "only": "only", "include": "include"}
 _ORDERS = ("created", "priority")
 _PROJECTIONS = ("summary",)

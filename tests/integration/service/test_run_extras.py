@@ -410,7 +410,7 @@ async def test_a_summary_is_slim(world):
     """fields=summary leaves out what can be long."""
     await world.run(metadata={"long": "x" * 1000})
     (run,) = (await world.api.get("/v1/runs/?fields=summary")).json()["data"]
-    assert {"output", "metadata", "tools"}.isdisjoint(run)
+    assert {"output", "output_data", "metadata", "tools"}.isdisjoint(run)
     assert {"id", "status", "closing_preview", "teammate_id"} <= set(run)
 
 
