@@ -20,7 +20,10 @@ from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.model_name import ModelNames
 from signoff.store.accounts import Principal
 from signoff.store.facade import Store
+from signoff.store.timing import Entry
 from signoff.tooldef import Tool
+from webhooks.ending import Parts
+from webhooks.expiry import expire
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
 
@@ -57,6 +60,16 @@ class Context:
     new_id: Callable[[], str]
     new_secret: Callable[[], str]
     startup: Startup = field(default_factory=Startup)
+
+    @property
+    def parts(self) -> Parts:
+        """What it takes to move a run that nobody holds."""
+        return Parts(store=self.store, publisher=self.publisher, now_ms=self.now_ms)
+
+    async def lapse(self, account: str, run_id: int, pause: int) -> None:
+        """Settles a pause whose time is over, before anything else is done to it."""
+        if await expire(self.parts, account, Entry(run_id=run_id, pause=pause, what="expire")):
+            self.hint(run_id)
 
     def hint(self, run_id: int) -> None:
         """Wakes a worker for the run's shard."""

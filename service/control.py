@@ -7,19 +7,16 @@ from collections.abc import Sequence
 
 from service.context import TRIES, Context
 from signoff.domain import event as events
-from signoff.domain.call import Call, CallState, cut_off, results_message
 from signoff.domain.decision import mode_fingerprint
 from signoff.domain.error import ConflictError, StaleError, UnavailableError
 from signoff.domain.frame import frame
 from signoff.domain.gate import Gate, GateKind, GateState
-from signoff.domain.message import Message
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, denied_by
 from signoff.store.records import RunRecord
-from signoff.store.turns import Announcement
+from webhooks.ending import end
 
 logger = logging.getLogger(__name__)
-INTERRUPTED = "The run was cancelled before this call finished."
 
 
 async def cancel(context: Context, account: str, run_id: int, *, by: str) -> None:
@@ -27,29 +24,11 @@ async def cancel(context: Context, account: str, run_id: int, *, by: str) -> Non
 
     Raises ConflictError ``run_not_active`` when it has ended already.
     """
-    store = context.store
     for _ in range(TRIES):
-        # The run first: what the calls do afterwards moves its revision, and is noticed.
-        run = await store.runs.load(account, run_id)
+        run = await context.store.runs.load(account, run_id)
         _check_active(run)
-        calls = await store.runs.calls(run_id) if run.phase == "calls" else []
-        closed = cut_off(calls, INTERRUPTED)
-        waiting = await store.turns.inbox(run_id) if run.queued else []
         try:
-            await store.decisions.cancel(
-                run,
-                by=by,
-                results={
-                    call.n: done.result
-                    for call, done in zip(calls, closed, strict=True)
-                    if call.state is not CallState.DONE and done.result is not None
-                },
-                message=_results(context, run, closed) if calls else None,
-                cancelled=context.publisher.ended(run, "cancelled"),
-                fanout=await context.publisher.fanout(run, events.RUN_CANCELLED),
-                frames=[frame("cancelled")],
-                dropped={item.id: await _dropped(context, run, item.id) for item in waiting},
-            )
+            await end(context.parts, run, by=by)
         except StaleError as error:
             _after_stale(context, account, error)
             continue
@@ -85,6 +64,8 @@ async def switch_mode(context: Context, account: str, run_id: int, mode: Mode, *
                 frames=[frame("permission_resolved", request_id=item) for item, _ in allow],
             )
         except StaleError as error:
+            if error.details["what"] == "expired":
+                await context.lapse(account, run_id, int(error.details["more"][0]))
             _after_stale(context, account, error)
             continue
         if hint:
@@ -119,16 +100,3 @@ def _allowed(run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]) -> li
         and gate.kind is GateKind.TOOL_APPROVAL
         and denied_by(gate.tool, user_id=run.user_id, rules=rules) is None
     ]
-
-
-def _results(context: Context, run: RunRecord, calls: Sequence[Call]) -> Message:
-    return results_message(calls, turn=run.turn, step=run.step, at_ms=context.now_ms())
-
-
-async def _dropped(context: Context, run: RunRecord, message_id: int) -> Announcement:
-    kind = events.RUN_MESSAGE_CANCELLED
-    extra = {"message_id": message_id, "reason": "run_cancelled"}
-    return Announcement(
-        event=context.publisher.run_event(run, kind, status="cancelled", extra=extra),
-        fanout=await context.publisher.fanout(run, kind),
-    )

@@ -21,6 +21,7 @@ from signoff.domain.error import (
     UnavailableError,
 )
 from signoff.domain.event import run_payload
+from signoff.domain.expiry import Limits
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
 from signoff.model_name import SCRIPTED
@@ -79,6 +80,7 @@ class Start:
     mode: Mode
     human: bool
     model: str
+    limits: Limits
 
 
 def read_order(context: Context, account: str, body: CreateRun) -> Order:
@@ -218,7 +220,16 @@ async def _start(context: Context, order: Order) -> Start:
     mode, human = _standing(body, agent)
     user_id = agent.user_id if body.user_id is None else body.user_id
     model = order.model or _model(context, agent.model, body)
-    return Start(agent=agent, user_id=user_id, mode=mode, human=human, model=model)
+    limits = await _limits(context, order, agent)
+    return Start(agent=agent, user_id=user_id, mode=mode, human=human, model=model, limits=limits)
+
+
+async def _limits(context: Context, order: Order, agent: Agent) -> Limits:
+    """The time that the run's gates have: its own word, its agent's, its account's."""
+    settings = await context.store.account_settings.recent(order.account)
+    own = Limits.read(order.body.model_dump(include=set(Limits().fields)))
+    limits = own.over(Limits.read(agent.profile)).over(settings.limits)
+    return limits.checked() if own.on_expiry is not None else limits
 
 
 async def _agent(context: Context, order: Order) -> Agent:
@@ -291,6 +302,7 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
         "output_schema": body.output_schema,
         "effort": agent.effort if body.effort is None else body.effort,
         "email_inbox": body.email_inbox,
+        **start.limits.fields,
     }
 
 

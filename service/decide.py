@@ -25,8 +25,9 @@ from signoff.domain.error import (
     StaleError,
     UnavailableError,
 )
+from signoff.domain.expiry import auto_resolved
 from signoff.domain.frame import frame, result_frames
-from signoff.domain.gate import Gate, GateState
+from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.store import decisions as stored
 from signoff.store.records import RunRecord
@@ -160,7 +161,9 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
                 fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
                 frames=_frames([gates[d.request_id] for d in docket.decisions], settlements),
             )
-        except StaleError:
+        except StaleError as error:
+            if error.details["what"] == "expired":
+                await context.lapse(run.account, run.id, int(error.details["more"][0]))
             store.catalog.forget(run.account)
             continue
         if not decided.accepted:
@@ -274,8 +277,12 @@ def _refusals(run: RunRecord, outcomes: Sequence[stored.Outcome]) -> list[tuple[
 
 def _refusal(run: RunRecord, code: str, gate: Gate | None) -> GateRefusedError:
     details: dict[str, Any] = {}
+    late = code == "gate_resolved_otherwise" and gate is not None and auto_resolved(gate)
     if gate is not None and gate.state is not GateState.PENDING:
         details["standing"] = standing_body(gate)
+    if late and gate is not None and gate.kind is GateKind.QUESTION:
+        msg = "the time of the question was over before it was answered"
+        return GateRefusedError(msg, code="auto_continued", details=details)
     if gate is not None and code == "gate_changed":
         details["digest"] = gate.digest
     if code == "run_not_active":

@@ -29,6 +29,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "gate_resolved_otherwise": 404,
         "method_not_allowed": 405,
         "conflict": 409,
+        "auto_continued": 409,
         "agent_archived": 409,
         "agent_disabled": 409,
         "answer_required": 409,

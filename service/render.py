@@ -10,6 +10,7 @@ from starlette.responses import Response
 from service.watch import run_version
 from signoff.domain.delivery import DeliveryState
 from signoff.domain.event import usage_payload
+from signoff.domain.expiry import auto_resolved
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, block_json
@@ -26,7 +27,7 @@ from signoff.wire.run import MessageBody, RetryBody, RunBody
 from signoff.wire.webhook import DeliveryBody, WebhookBody
 
 T = TypeVar("T")
-#: What the reference platform shows as the age of a gate; nothing here ever times out.
+#: What the reference platform shows of a gate; what counts here is ``expires_at``.
 TIMEOUT_HINT_S = 55
 #: Reserved for names that never resolve.
 NO_MAIL = "runs.signoff.invalid"
@@ -76,6 +77,9 @@ def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
         "model": config.get("model"),
         "tools": config.get("tools"),
         "max_turns": config.get("max_turns"),
+        "remind_after": config.get("remind_after"),
+        "expires_in": config.get("expires_in"),
+        "on_expiry": config.get("on_expiry"),
         "turn": run.turn,
         "open_requests": run.open,
         "version": run_version(run),
@@ -151,7 +155,9 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> PermissionRequestBo
         "effective_digest": gate.effective_digest or (None if pending else gate.digest),
         "created_at": iso(gate.created_ms),
         "resolved_at": None if gate.resolved_ms is None else iso(gate.resolved_ms),
-        "auto_resolved": False,
+        "remind_at": None if gate.remind_ms is None else iso(gate.remind_ms),
+        "expires_at": None if gate.expires_ms is None else iso(gate.expires_ms),
+        "auto_resolved": auto_resolved(gate),
         "resumed": resumed,
         "remembered": None if pending else gate.remembered,
         "agent_type": None,

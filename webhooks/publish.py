@@ -7,7 +7,8 @@ from typing import Any
 
 from signoff.domain import event as events
 from signoff.domain.event import Event, make_event, run_payload, usage_payload
-from signoff.domain.gate import GateKind
+from signoff.domain.expiry import GateTimes
+from signoff.domain.gate import Gate, GateKind
 from signoff.domain.timestamp import iso
 from signoff.store.catalog import Catalog
 from signoff.store.records import RunRecord
@@ -106,8 +107,12 @@ class Publisher:
         tool_input: Mapping[str, Any],
         digest: str,
         suggested_rules: Sequence[Mapping[str, Any]],
+        times: GateTimes | None = None,
+        created_ms: int | None = None,
     ) -> dict[str, Any]:
-        """One gate in an awaiting_input event; tool and input as listed."""
+        """One gate in an event, by default one that opens now; tool and input as listed."""
+        remind = None if times is None else times.remind_ms
+        expires = None if times is None else times.expires_ms
         return {
             "request_id": request_id,
             "kind": kind.value,
@@ -115,5 +120,23 @@ class Publisher:
             "tool_input": dict(tool_input),
             "digest": digest,
             "suggested_rules": [dict(rule) for rule in suggested_rules],
-            "created_at": iso(self._now_ms()),
+            "created_at": iso(self._now_ms() if created_ms is None else created_ms),
+            "remind_at": None if remind is None else iso(remind),
+            "expires_at": None if expires is None else iso(expires),
         }
+
+    def gate_payload(self, gate: Gate) -> dict[str, Any]:
+        """A gate that is there already, in an event."""
+        tool, tool_input = gate.listed
+        return self.request_payload(
+            request_id=gate.id,
+            kind=gate.kind,
+            tool=tool,
+            tool_input=tool_input,
+            digest=gate.digest,
+            suggested_rules=gate.suggested_rules,
+            times=GateTimes(
+                opened_ms=gate.created_ms, remind_ms=gate.remind_ms, expires_ms=gate.expires_ms
+            ),
+            created_ms=gate.created_ms,
+        )

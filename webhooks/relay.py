@@ -27,6 +27,8 @@ from signoff.store.listener import Listener
 from signoff.store.outbox import DueDelivery, Settled
 from signoff.store.presence import BEAT_S
 from signoff.store.sealing import SealError
+from webhooks.ending import Parts
+from webhooks.expiry import Timekeeper
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
 from webhooks.sender import Attempt, Sender, Signing
@@ -303,7 +305,7 @@ def _cancelled(row: DueDelivery, reason: str, at: int) -> Settled:
 
 
 async def main() -> None:
-    """The relay process: all shards' outboxes, and the sweeper; ends when it is cancelled."""
+    """The relay process: all shards' outboxes and due times, and the sweeper; until cancelled."""
     settings = Settings.load(os.environ)
     store = open_store(
         settings.redis_url, secret_keys=settings.require_secret_keys(), shards=settings.shards
@@ -326,14 +328,23 @@ async def main() -> None:
             )
             for n in range(settings.shards)
         }
-        listener = Listener(settings.redis_url, list(relays))
+        parts = Parts(store=store, publisher=publisher, now_ms=now_ms)
+        keepers = {
+            keys.channel(keys.shard_prefix(n), "timed"): Timekeeper(n, parts=parts, hint=hints.send)
+            for n in range(settings.shards)
+        }
+        wakes = {name: relay.wake for name, relay in relays.items()}
+        wakes.update((name, keeper.wake) for name, keeper in keepers.items())
+        listener = Listener(settings.redis_url, list(wakes))
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(listener.listen(lambda channel, _: relays[channel].wake()))
+                group.create_task(listener.listen(lambda channel, _: wakes[channel]()))
                 group.create_task(sweep_for_ever(store, hints.send, every_s=settings.sweep_s))
                 group.create_task(_beat(store, name))
                 for relay in relays.values():
                     group.create_task(relay.run())
+                for keeper in keepers.values():
+                    group.create_task(keeper.run())
         finally:
             hints.close()
             try:

@@ -16,6 +16,7 @@ from typing import Any
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
+from signoff.domain.expiry import GateTimes, Limits
 from signoff.domain.frame import frame, gate_frames, result_frames
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.jsontext import compact
@@ -169,7 +170,8 @@ class Driver:
                 )
                 for gate_id, call in zip(ids, calls, strict=True)
             ]
-            rows = [self._shown(gate, call) for gate, call in zip(gates, calls, strict=True)]
+            times = await self._times()
+            rows = [self._shown(gate, call, times) for gate, call in zip(gates, calls, strict=True)]
             event = engine.publisher.awaiting_input(self.run, rows)
             fanout = await engine.insist(
                 engine.publisher.fanout, self.run, events.RUN_AWAITING_INPUT
@@ -181,6 +183,7 @@ class Driver:
                     gates,
                     pause=event,
                     fanout=fanout,
+                    times=times,
                     frames=[
                         shown
                         for row, call in zip(rows, calls, strict=True)
@@ -195,7 +198,15 @@ class Driver:
             break
         await self.refresh()
 
-    def _shown(self, gate: NewGate, call: Call) -> dict[str, Any]:
+    async def _times(self) -> GateTimes | None:
+        """When gates that open now are due; by the store's clock, which also acts on it."""
+        limits = Limits.read(self.run.config)
+        if limits.times(0) is None:
+            return None
+        engine = self._engine
+        return limits.times(await engine.insist(engine.store.timing.clock))
+
+    def _shown(self, gate: NewGate, call: Call, times: GateTimes | None) -> dict[str, Any]:
         tool, tool_input = listed_call(gate.kind, call.tool, json.loads(call.effective_json))
         return self._engine.publisher.request_payload(
             request_id=gate.id,
@@ -204,6 +215,7 @@ class Driver:
             tool_input=tool_input,
             digest=call.run_digest,
             suggested_rules=gate.suggested_rules,
+            times=times,
         )
 
     async def moved(self) -> None:
@@ -298,8 +310,9 @@ class Driver:
             "cache_creation_tokens": reply.usage.cache_creation_tokens,
             "cost_micros": reply.usage.cost_micros,
         }
-        pause = fanout = ending = None
+        pause = fanout = ending = times = None
         if judged.gates:
+            times = await self._times()
             rows = [
                 engine.publisher.request_payload(
                     request_id=opened.gate.id,
@@ -308,6 +321,7 @@ class Driver:
                     tool_input=opened.tool_input,
                     digest=opened.digest,
                     suggested_rules=opened.gate.suggested_rules,
+                    times=times,
                 )
                 for opened in judged.gates
             ]
@@ -324,6 +338,7 @@ class Driver:
             calls=judged.calls,
             gates=[opened.gate for opened in judged.gates],
             pause=pause,
+            times=times,
             fanout=fanout,
             ending=ending,
             frames=[*frames, *_step_frames(judged, ending)],

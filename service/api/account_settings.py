@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from service.context import Call
 from service.describe import settings_body
 from service.operation import ok, operation
 from service.render import Json
+from signoff.domain.expiry import Limits
 from signoff.wire.account_settings import ChangeSettings, SettingsBody
 
-_CAPS = frozenset(name for name in ChangeSettings.model_fields if name.startswith("per_end_user_"))
+_LIMITS = Limits().fields.keys()
+_CLEARED = _LIMITS | {name for name in ChangeSettings.model_fields if name.startswith("per_end_")}
 
 
 @operation(ok(SettingsBody))
@@ -19,14 +23,17 @@ async def get(call: Call) -> Json:
 
 @operation(ok(SettingsBody), body=ChangeSettings)
 async def patch(call: Call) -> Json:
-    """Changes settings; null clears a cap and leaves everything else as it is."""
+    """Changes settings; null clears a cap or a limit and leaves everything else as it is."""
     body = await call.body(ChangeSettings)
     changes = {
         name: value
         for name, value in body.model_dump(exclude_unset=True).items()
-        if value is not None or name in _CAPS
+        if value is not None or name in _CLEARED
     }
     store = call.context.store
+    if _LIMITS & changes.keys():
+        known = await store.account_settings.get(call.account)
+        Limits.read({**dataclasses.asdict(known), **changes}).checked()
     changed = await store.account_settings.change(call.account, changes)
     store.users.forget(call.account)
     return Json(settings_body(changed))

@@ -12,6 +12,7 @@ from service.describe import agent_body, agent_summary
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
 from service.render import Json, page_body
 from signoff.domain.error import ConflictError, InvalidError, InvalidFieldError, MissingError
+from signoff.domain.expiry import Limits
 from signoff.store.agents import Agent
 from signoff.wire.agent import AgentBody, AgentSummaryBody, ChangeAgent, CreateAgent
 from signoff.wire.page import PageBody
@@ -46,6 +47,7 @@ async def post(call: Call) -> Json:
     await call.demand_user(body.user_id)
     _check_template(body)
     fields = _fields(call, body)
+    Limits.read(fields).checked()
     store = call.context.store
     await store.users.touch(call.account, body.user_id)
     agent = await store.agents.create(account=call.account, user_id=body.user_id, fields=fields)
@@ -99,6 +101,8 @@ async def patch(call: Call) -> Json:
     body = await call.body(ChangeAgent)
     changes = _fields(call, body)
     agent = await _load(call)
+    if Limits().fields.keys() & changes.keys():
+        Limits.read({**agent.profile, **changes}).checked()
     return await _shown(call, await call.context.store.agents.change(agent, changes))
 
 

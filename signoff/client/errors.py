@@ -29,100 +29,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from signoff.client.errors_status import SERVER, UNAVAILABLE
+from signoff.client.errors_status import ApiError as ApiError
+from signoff.client.errors_status import AuthenticationError as AuthenticationError
+from signoff.client.errors_status import ConflictError as ConflictError
+from signoff.client.errors_status import InvalidRequestError as InvalidRequestError
+from signoff.client.errors_status import LimitReachedError as LimitReachedError
+from signoff.client.errors_status import NotFoundError as NotFoundError
+from signoff.client.errors_status import PermissionDeniedError as PermissionDeniedError
+from signoff.client.errors_status import RateLimitError as RateLimitError
+from signoff.client.errors_status import ServerError as ServerError
+from signoff.client.errors_status import UnavailableError as UnavailableError
 from signoff.domain.error import SignoffError
 
 if TYPE_CHECKING:
     from signoff.client.values import PermissionRequest, Run
 
-_BAD_REQUEST, _CONFLICT, _UNPROCESSABLE = 400, 409, 422
-_SERVER, _UNAVAILABLE = 500, 503
-
-
-class ApiError(SignoffError):
-    """The service refused the request; ``details`` and ``request_id`` are as it said."""
-
-    status = 0
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        code: str | None = None,
-        details: dict[str, Any] | None = None,
-        request_id: str | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        found = details or {}
-        field = found.get("field")
-        super().__init__(
-            message, code=code, field=field if isinstance(field, str) else None, details=found
-        )
-        if status is not None:
-            self.status = status
-        self.request_id = request_id
-        #: Seconds that the service asks to be left alone for.
-        self.retry_after = retry_after
-
-    @property
-    def standing(self) -> Mapping[str, Any] | None:
-        """The decision that stands in the way, who made it and when."""
-        found = self.details.get("standing")
-        return found if isinstance(found, dict) else None
-
-
-class InvalidRequestError(ApiError):
-    """The request is wrong as it is; ``field`` names what."""
-
-    code, status = "invalid_request", _UNPROCESSABLE
-
-
-class AuthenticationError(ApiError):
-    """There is no such API key."""
-
-    code, status = "unauthorized", 401
-
-
-class LimitReachedError(ApiError):
-    """What may be used is used up."""
-
-    code, status = "limit_reached", 402
-
-
-class PermissionDeniedError(ApiError):
-    """The key may not do this."""
-
-    code, status = "forbidden", 403
-
-
-class NotFoundError(ApiError):
-    """There is no such object for this key and user."""
-
-    code, status = "not_found", 404
-
-
-class ConflictError(ApiError):
-    """The state does not allow it."""
-
-    code, status = "conflict", _CONFLICT
-
-
-class RateLimitError(ApiError):
-    """Too much at once; see ``retry_after``."""
-
-    code, status = "rate_limited", 429
-
-
-class ServerError(ApiError):
-    """The service failed; its log has ``request_id``."""
-
-    code, status = "internal_error", _SERVER
-
-
-class UnavailableError(ServerError):
-    """The service cannot reach its store; nothing was half-done."""
-
-    code, status = "unavailable", _UNAVAILABLE
+_BAD_REQUEST = 400
 
 
 class InvalidSignatureError(AuthenticationError):
@@ -147,6 +70,12 @@ class GateResolvedOtherwiseError(NotFoundError):
     """Another decision stands; see ``standing``."""
 
     code = "gate_resolved_otherwise"
+
+
+class AutoContinuedError(ConflictError):
+    """Nobody answered the question in time, so the run went on; see ``standing``."""
+
+    code = "auto_continued"
 
 
 class AnswerRequiredError(ConflictError):
@@ -495,6 +424,6 @@ def error_of(
 
 
 def _by_status(status: int) -> type[ApiError]:
-    if status >= _SERVER:
-        return UnavailableError if status == _UNAVAILABLE else ServerError
+    if status >= SERVER:
+        return UnavailableError if status == UNAVAILABLE else ServerError
     return _BY_STATUS.get(status, InvalidRequestError)

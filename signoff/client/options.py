@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from signoff.client.values import Mode
+from signoff.client.values import Mode, OnExpiry
 
 
 class CreateOptions(TypedDict, total=False):
@@ -23,6 +23,10 @@ class CreateOptions(TypedDict, total=False):
     effort: str | None
     output_schema: Mapping[str, Any] | None
     max_turns: int | None
+    #: Seconds until people are reminded of a gate, and until it expires; None waits for ever.
+    remind_after: float | None
+    expires_in: float | None
+    on_expiry: OnExpiry | None
     #: Made up for each call unless given; repeating a call with the same one makes no second run.
     idempotency_key: str | None
 
@@ -48,6 +52,9 @@ class AgentOptions(TypedDict, total=False):
     default_permission_mode: Mode | None
     model: str | None
     effort: str | None
+    remind_after: float | None
+    expires_in: float | None
+    on_expiry: OnExpiry | None
     display_order: int | None
 
 

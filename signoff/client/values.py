@@ -48,6 +48,9 @@ class Run(Value):
     model: str | None = None
     tools: list[str] | None = None
     max_turns: int | None = None
+    remind_after: float | None = None
+    expires_in: float | None = None
+    on_expiry: str | None = None
     turn: int = 1
     open_requests: int = 0
     version: str | None = None
@@ -115,6 +118,10 @@ class PermissionRequest(Value):
     effective_digest: str | None = None
     created_at: str | None = None
     resolved_at: str | None = None
+    remind_at: str | None = None
+    expires_at: str | None = None
+    #: Nobody decided it: its time was over.
+    auto_resolved: bool = False
     resumed: bool | None = None
     remembered: bool | None = None
     can_remember: bool = True
@@ -245,6 +252,9 @@ class Agent(Value):
     metadata: dict[str, Any] | None = None
     default_permission_mode: str = "autonomous"
     model: str | None = None
+    remind_after: float | None = None
+    expires_in: float | None = None
+    on_expiry: str | None = None
     status: str = "enabled"
     active_run_count: int = 0
     active_run_id: int | None = None
@@ -286,5 +296,7 @@ class Page(Value, Generic[T]):
 
 
 Mode = Literal["autonomous", "approval", "plan"]
+#: What becomes of a gate that nobody decided in time.
+OnExpiry = Literal["deny", "cancel", "answer"]
 Effect = Literal["allow", "ask", "deny"]
 AnswerMap = Mapping[str, str | list[str]]

@@ -12,6 +12,7 @@ from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.jsontext import sorted_compact
 from signoff.domain.question import (
     APPROVE,
+    Question,
     answers_for_clients,
     answers_for_model,
     check_questions,
@@ -81,6 +82,29 @@ def settle(gate: Gate, decision: Decision, *, check_input: CheckInput) -> Settle
     return _allow(gate, decision, check_input)
 
 
+def answer_settlement(
+    questions: tuple[Question, ...], answers: Mapping[str, list[str]], *, note: str | None = None
+) -> Settlement:
+    """The consequence of normalised answers; ``note`` is what the model is told besides."""
+    return Settlement(
+        state=GateState.ALLOWED,
+        fingerprint=_print("answers", answers),
+        allows=False,
+        result=_result("success", answers_for_model(questions, answers, note=note)),
+        answers=answers_for_clients(answers),
+    )
+
+
+def deny_settlement(gate: Gate, state: str, text: str) -> Settlement:
+    """The consequence of a refusal, of which the model is told ``text``."""
+    return Settlement(
+        state=GateState.DENIED,
+        fingerprint=_print("deny", gate.digest),
+        allows=False,
+        result=_result(state, text),
+    )
+
+
 def mode_fingerprint(gate: Gate) -> str:
     """The identity of an allow by a mode switch: the same as a person's plain allow."""
     return _print("allow", gate.digest)
@@ -102,13 +126,7 @@ def _answer(gate: Gate, decision: Decision) -> Settlement:
         return _answer_plan(gate, decision.answers)
     questions = check_questions(gate.tool_input)
     answers = normalise_answers(questions, decision.answers)
-    return Settlement(
-        state=GateState.ALLOWED,
-        fingerprint=_print("answers", answers),
-        allows=False,
-        result=_result("success", answers_for_model(questions, answers)),
-        answers=answers_for_clients(answers),
-    )
+    return answer_settlement(questions, answers)
 
 
 def _answer_plan(gate: Gate, answers: Mapping[str, Any]) -> Settlement:
@@ -163,12 +181,7 @@ def _deny(gate: Gate, decision: Decision) -> Settlement:
             "chose not to run it again.",
             decision.reason,
         )
-    return Settlement(
-        state=GateState.DENIED,
-        fingerprint=_print("deny", gate.digest),
-        allows=False,
-        result=_result("denied", text),
-    )
+    return deny_settlement(gate, "denied", text)
 
 
 def _allow(gate: Gate, decision: Decision, check_input: CheckInput) -> Settlement:

@@ -111,7 +111,8 @@ class GateRefusedError(SignoffError):
     """A decision cannot be applied; ``details`` holds the standing decision, if there is one.
 
     Codes: ``gate_not_found``, ``gate_cancelled``, ``gate_resolved_otherwise``, ``gate_changed``,
-    ``run_not_active``, ``run_not_awaiting``, ``answer_required``, ``result_required``.
+    ``auto_continued``, ``run_not_active``, ``run_not_awaiting``, ``answer_required``,
+    ``result_required``.
     """
 
     code = "gate_not_found"

@@ -16,6 +16,8 @@ RUN_COMPLETED = "run.completed"
 RUN_FAILED = "run.failed"
 RUN_CANCELLED = "run.cancelled"
 RUN_AWAITING_INPUT = "run.awaiting_input"
+RUN_INPUT_REMINDER = "run.input_reminder"
+RUN_INPUT_EXPIRED = "run.input_expired"
 RUN_RESUMED = "run.resumed"
 RUN_MESSAGE_RECEIVED = "run.message_received"
 RUN_MESSAGE_CANCELLED = "run.message_cancelled"
@@ -29,6 +31,8 @@ EVENT_TYPES = frozenset(
         RUN_FAILED,
         RUN_CANCELLED,
         RUN_AWAITING_INPUT,
+        RUN_INPUT_REMINDER,
+        RUN_INPUT_EXPIRED,
         RUN_RESUMED,
         RUN_MESSAGE_RECEIVED,
         RUN_MESSAGE_CANCELLED,

@@ -12,6 +12,8 @@ from signoff.domain.question import plan_questions
 
 ASK_TOOL = "AskUserQuestion"
 PLAN_TOOL = "ExitPlanMode"
+#: The decider of a gate that nobody decided in time.
+EXPIRY = "expiry"
 
 
 class GateKind(StrEnum):
@@ -82,6 +84,8 @@ class Gate:
     edited_input: dict[str, Any] | None = None
     effective_digest: str | None = None
     remembered: bool = False
+    remind_ms: int | None = None
+    expires_ms: int | None = None
 
     @property
     def listed(self) -> tuple[str, dict[str, Any]]:

@@ -133,13 +133,15 @@ def normalise_plan_answer(plan: str, answers: Mapping[str, Any]) -> str:
     return _answer(question, next(iter(answers.values())))[0].strip()
 
 
-def answers_for_model(questions: tuple[Question, ...], answers: Mapping[str, list[str]]) -> str:
-    """The questions with their answers, as the model sees them."""
+def answers_for_model(
+    questions: tuple[Question, ...], answers: Mapping[str, list[str]], *, note: str | None = None
+) -> str:
+    """The questions with their answers, as the model sees them, and a ``note`` on them."""
     rows = [
         {"question": q.text, "header": q.header, "answer": _shown(answers[q.text])}
         for q in questions
     ]
-    return compact({"answers": rows})
+    return compact({"answers": rows} if note is None else {"answers": rows, "note": note})
 
 
 def answers_for_clients(answers: Mapping[str, list[str]]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from signoff.domain.allowance import Caps
+from signoff.domain.expiry import Limits
 from signoff.store import keys
 from signoff.store.catalog import Catalog
 from signoff.store.connection import Connection
@@ -29,12 +30,20 @@ class AccountSettings:
     per_end_user_run_limit: int | None = None
     per_end_user_cost_limit_cents: int | None = None
     per_end_user_rate_per_minute: int | None = None
+    remind_after: float | None = None
+    expires_in: float | None = None
+    on_expiry: str | None = None
     retention_mode: str = "standard"
     require_end_user_id: bool = False
     approval_email_enabled: bool = True
     approval_slack_enabled: bool = True
     result_email_enabled: bool = True
     result_slack_enabled: bool = True
+
+    @property
+    def limits(self) -> Limits:
+        """The time that gates have in runs that do not say otherwise."""
+        return Limits.read(dataclasses.asdict(self))
 
     @property
     def caps(self) -> Caps:

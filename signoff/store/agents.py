@@ -33,6 +33,9 @@ _JSON = (
     "disabled_builtin_tools",
     "display_order",
     "group_id",
+    "remind_after",
+    "expires_in",
+    "on_expiry",
 )
 #: Fields that are kept as text, by the name that the store has for them.
 _TEXT = {"name": "name", "instructions": "instructions", "default_permission_mode": "mode"}

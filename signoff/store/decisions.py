@@ -34,6 +34,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lapse:
+    """A pause that nobody settled in time, with the event that says so."""
+
+    pause: int
+    event: Event
+    fanout: Fanout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What the store says of one decision: '' or a refusal code, and the gate as it stands."""
 
@@ -72,7 +81,7 @@ class Decisions:
         """Applies all verdicts or none; repeats of a standing verdict change nothing."""
         args = self._args(run, fanout, resumed, frames)
         args.control["mode_v"] = run.mode_v
-        args.control["items"] = [_verdict_args(args, verdict) for verdict in verdicts]
+        args.control["items"] = [verdict_args(args, verdict) for verdict in verdicts]
         reply = await self._run("decide", run, args)
         rows = reply[3:]
         return Decided(
@@ -133,10 +142,12 @@ class Decisions:
         fanout: Fanout,
         frames: Sequence[bytes] = (),
         dropped: Mapping[int, Announcement] | None = None,
+        lapse: Lapse | None = None,
     ) -> None:
         """Ends the run; ``results`` are those of its unfinished calls, ``message`` all of them.
 
-        ``dropped`` are the queued messages that end with it, each with its event.
+        ``dropped`` are the queued messages that end with it, each with its event. With
+        ``lapse`` it ends because of that, or StaleError is raised.
         """
         args = self._args(run, fanout, cancelled, frames)
         args.control.update(rev=run.rev, by=by)
@@ -145,6 +156,12 @@ class Decisions:
         ]
         if message is not None:
             args.control["message"] = args.blob(encode(message))
+        if lapse is not None:
+            args.control["expiry"] = {
+                "pause": str(lapse.pause),
+                "event": event_args(args, lapse.event),
+                "eps": list(lapse.fanout.endpoints),
+            }
         if dropped:
             args.control["dropped"] = dumps([*run.dropped, *dropped])
             args.control["dropped_events"] = [
@@ -178,7 +195,8 @@ class Decisions:
         return reply
 
 
-def _verdict_args(args: Args, verdict: Verdict) -> dict[str, Any]:
+def verdict_args(args: Args, verdict: Verdict) -> dict[str, Any]:
+    """A settled decision as the scripts take it."""
     s = verdict.settlement
     item: dict[str, Any] = {
         "req": verdict.gate_id,

@@ -28,6 +28,7 @@ from signoff.store.runs import Runs
 from signoff.store.scripts import Scripts
 from signoff.store.sealing import Seal
 from signoff.store.steps import Steps
+from signoff.store.timing import Timing
 from signoff.store.turns import Turns
 from signoff.store.users import Users
 
@@ -59,6 +60,7 @@ class Store:
     presence: Presence
     layout: Layout
     turns: Turns
+    timing: Timing
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -98,5 +100,6 @@ def open_store(
         outbox=Outbox(connection, scripts, layout),
         presence=Presence(connection),
         turns=Turns(connection, scripts, layout),
+        timing=Timing(connection, scripts, layout),
         layout=Layout(connection, layout, seal, lambda: secrets.token_hex(4)),
     )

@@ -181,6 +181,11 @@ def open_gates(prefix: str, account: str) -> str:
     return f"{prefix}open:{account}"
 
 
+def timed(prefix: str) -> str:
+    """The pauses of a shard that get a reminder or expire, by when they do."""
+    return f"{prefix}timed"
+
+
 def runs(prefix: str, account: str, scope: str | None) -> str:
     """The ids of an account's runs that are not archived: those of one scope, or all."""
     return f"{prefix}runs:{account}" + ("" if scope is None else f":{scope}")
@@ -285,9 +290,10 @@ def queue(prefix: str, name: Literal["ready", "leases", "dlease", "awake", "eps"
     return f"{prefix}{name}"
 
 
-def channel(prefix: str, name: Literal["wake", "held", "due", "shown"]) -> str:
+def channel(prefix: str, name: Literal["wake", "held", "due", "shown", "timed"]) -> str:
     """Where a shard says that a run is ready, a held run changed, or a delivery is due.
 
+    ``timed``: a pause was opened that gets a reminder or expires.
     ``shown``: what a run shows of itself, its status and its open gates, changed.
     """
     return f"{prefix}{name}"

@@ -199,4 +199,6 @@ def gate_record(gate_id: str, raw: Mapping[str, str]) -> Gate:
         edited_input=loaded("eff_input"),
         effective_digest=raw.get("eff_digest") or None,
         remembered=raw.get("remember") == "2",
+        remind_ms=int(raw["remind_at"]) if raw.get("remind_at") else None,
+        expires_ms=int(raw["expires_at"]) if raw.get("expires_at") else None,
     )

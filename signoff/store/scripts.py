@@ -75,7 +75,8 @@ def _sources() -> dict[str, bytes]:
 def stale(reply: list[Any]) -> StaleError:
     """The error of a reply ``stale``, which names what moved."""
     what = reply[1].decode()
-    return StaleError(f"{what} moved", details={"what": what})
+    more = [item.decode() for item in reply[2:]]
+    return StaleError(f"{what} moved", details={"what": what, "more": more})
 
 
 def pairs(flat: list[bytes]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from signoff.domain.call import Call, CallState, Effect
 from signoff.domain.error import LeaseLostError
 from signoff.domain.event import Event
+from signoff.domain.expiry import GateTimes
 from signoff.domain.gate import GateKind
 from signoff.domain.message import Message, encode
 from signoff.store.keys import Shards, shard_prefix
@@ -77,6 +78,7 @@ class StepCommit:
     calls: Sequence[NewCall] = ()
     gates: Sequence[NewGate] = ()
     pause: Event | None = None
+    times: GateTimes | None = None
     fanout: Fanout | None = None
     ending: Ending | None = None
     frames: Sequence[bytes] = field(default_factory=tuple)
@@ -152,7 +154,8 @@ class Steps:
         """Commits a step; returns (lease released, wake counter). Idempotent by commit id.
 
         The lease ends with the commit when nothing is due afterwards. Raises LeaseLostError, or
-        StaleError when the mode, the rules or the endpoints moved: decide again.
+        StaleError when the mode, the rules or the endpoints moved, or the times of its gates were
+        reckoned too long ago: decide again.
         """
         args = self._args(run)
         control = args.control
@@ -170,6 +173,7 @@ class Steps:
         control["frames"] = [args.blob(frame) for frame in commit.frames]
         if commit.pause is not None and commit.fanout is not None:
             control["pause_event"] = event_args(args, commit.pause)
+            control["times"] = _times_args(commit.times)
             control["eps"] = list(commit.fanout.endpoints)
             control["subs_v"] = commit.fanout.version
         if commit.ending is not None:
@@ -184,16 +188,18 @@ class Steps:
         *,
         pause: Event,
         fanout: Fanout,
+        times: GateTimes | None = None,
         frames: Sequence[bytes] = (),
     ) -> None:
         """Opens gates for calls that may not run as they stand, as a new pause.
 
-        Raises StaleError when the mode, the endpoints or the calls moved, or when another pause
-        was opened since ``run`` was read.
+        Raises StaleError when the mode, the endpoints or the calls moved, when another pause was
+        opened since ``run`` was read, or when ``times`` were reckoned too long ago.
         """
         args = self._args(run)
         args.control.update(mode_v=run.mode_v, subs_v=fanout.version, eps=list(fanout.endpoints))
         args.control["pause_n"] = str(run.pause_n)
+        args.control["times"] = _times_args(times)
         args.control["gates"] = [_gate_args(args, gate) for gate in gates]
         args.control["pause_event"] = event_args(args, pause)
         args.control["frames"] = [args.blob(frame) for frame in frames]
@@ -292,6 +298,12 @@ def _gate_args(args: Args, gate: NewGate) -> dict[str, Any]:
         "n": str(gate.n),
         "suggested": args.blob(dumps(list(gate.suggested_rules))),
     }
+
+
+def _times_args(times: GateTimes | None) -> dict[str, int | None] | None:
+    if times is None:
+        return None
+    return {"opened": times.opened_ms, "remind": times.remind_ms, "expires": times.expires_ms}
 
 
 def _ending_args(args: Args, ending: Ending) -> None:

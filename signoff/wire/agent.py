@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from signoff.wire.body import Body, ModeName, UserId
+from signoff.wire.body import Body, ExpiryName, ModeName, UserId, Wait
 
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"\S")]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -36,6 +36,9 @@ class ChangeAgent(Body):
     disabled_builtin_tools: list[str] | None = None
     display_order: _Whole | None = None
     group_id: _Whole | None = None
+    remind_after: Wait | None = None
+    expires_in: Wait | None = None
+    on_expiry: ExpiryName | None = None
 
 
 class CreateAgent(ChangeAgent):
@@ -78,6 +81,9 @@ class AgentBody(AgentActivityFields):
     disabled_builtin_tools: list[str]
     display_order: int | None
     group_id: int | None
+    remind_after: float | None
+    expires_in: float | None
+    on_expiry: str | None
     created_at: str
     updated_at: str
 

@@ -6,9 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from signoff.domain.expiry import MAX_WAIT_S
+
 #: The end user that a thing belongs to; free text of the account's own.
 UserId = Annotated[str, Field(min_length=1, max_length=255)]
 ModeName = Literal["autonomous", "approval", "plan"]
+
+
+#: Seconds that a person has.
+Wait = Annotated[float, Field(gt=0, le=MAX_WAIT_S, allow_inf_nan=False)]
+ExpiryName = Literal["deny", "cancel", "answer"]
 
 
 class Body(BaseModel):

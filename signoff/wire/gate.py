@@ -30,6 +30,8 @@ class PermissionRequestBody(TypedDict):
     effective_digest: str | None
     created_at: str
     resolved_at: str | None
+    remind_at: str | None
+    expires_at: str | None
     auto_resolved: bool
     resumed: bool | None
     remembered: bool | None

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from signoff.domain.event import UsageBody
-from signoff.wire.body import Body, ModeName, UserId
+from signoff.wire.body import Body, ExpiryName, ModeName, UserId, Wait
 
 MAX_TURNS = 2000
 
@@ -38,6 +38,9 @@ class CreateRun(Body):
     output_schema: dict[str, Any] | None = None
     max_turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] | None = None
     skill: str | None = None
+    remind_after: Wait | None = None
+    expires_in: Wait | None = None
+    on_expiry: ExpiryName | None = None
 
 
 class Reply(Body):
@@ -91,6 +94,9 @@ class RunSummaryBody(RetryBody):
     plan_approved: bool
     model: str | None
     max_turns: int | None
+    remind_after: float | None
+    expires_in: float | None
+    on_expiry: str | None
     turn: int
     open_requests: int
     version: str

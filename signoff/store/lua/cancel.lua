@@ -1,13 +1,18 @@
 -- Ends a run at once: open gates close as cancelled, unfinished calls get their interrupted
 -- result, the fence moves so that nothing the holder does later counts.
 -- ARGV[1] {id, acct, rev, subs_v, by, message?, calls = {{n, result}}, dropped?, dropped_events?,
---          event, eps, frames}
+--          event, eps, expiry?, frames}
+-- expiry = {pause, event, eps}: it ends because nobody settled that pause in time.
 -- Returns {'ok'} | {'missing'} | {'stale', what} | {'terminal', status}.
 local run = load(A.id)
 if run.acct ~= A.acct then return {'missing'} end
 if terminal(run) then return {'terminal', run.status} end
 if run.rev ~= A.rev then return {'stale', 'run'} end
 if stale_version('subs', run.acct, A.subs_v) then return {'stale', 'subs'} end
+if given(A.expiry) then
+  if not is_due(A.id, A.expiry.pause, 'expire') then return {'stale', 'expiry'} end
+  emit(A.expiry.event, A.expiry.eps, run.acct, A.id, '')
+end
 for _, req in ipairs(redis.call('LRANGE', P .. 'gates:' .. A.id, 0, -1)) do
   local gate = load_gate(req)
   if gate.state == 'pending' then

@@ -2,7 +2,8 @@
 -- gates as one pause, or the end of the turn; with every event and delivery. Idempotent by
 -- commit id. With A.release the lease ends in the same script when nothing is due.
 -- ARGV[1] {id, fence, commit, wake, mode_v, rules_v, subs_v, messages, calls, gates, pause_event,
---          status?, output?, output_data?, error?, error_code?, end_event?, usage, release, counts, frames}
+--          times?, status?, output?, output_data?, error?, error_code?, end_event?, usage, release,
+--          counts, frames}
 -- calls = {{id, tool, input, digest, state, grant?, eff, result?}}, gates = {{id, kind, n, suggested}}
 -- Returns {'ok', released, wake} | {'lost'} | {'stale', what}.
 local run = load(A.id)
@@ -13,6 +14,7 @@ if run.fence ~= A.fence or terminal(run) then return {'lost'} end
 if run.mode_v ~= A.mode_v then return {'stale', 'mode'} end
 if stale_version('rules', run.acct, A.rules_v) then return {'stale', 'rules'} end
 if given(A.subs_v) and stale_version('subs', run.acct, A.subs_v) then return {'stale', 'subs'} end
+if times_stale() then return {'stale', 'times'} end
 for _, i in ipairs(A.messages) do redis.call('RPUSH', P .. 'msg:' .. A.id, blob(i)) end
 add(run, 'step', 1)
 add(run, 'turn_steps', 1)

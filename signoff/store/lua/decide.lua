@@ -5,6 +5,7 @@
 -- Returns {'ok', resumed, hint, {outcome, gate flat}...}
 --       | {'refused', 0, 0, {code, gate flat}...}  (code '' = this item alone would do)
 --       | {'stale', what} | {'missing'}
+-- {'stale', 'expired', pause}: its time is over, so the expiry comes first.
 local run = load(A.id)
 if run.acct ~= A.acct then return {'missing'} end
 local out, refused, fresh = {}, false, 0
@@ -19,6 +20,7 @@ for i, s in ipairs(A.items) do
   elseif gate.state ~= 'pending' then
     if gate.fp ~= s.fp then code = 'gate_resolved_otherwise' end
   elseif terminal(run) then code = 'run_not_active'
+  elseif is_due(A.id, gate.pause, 'expire') then return {'stale', 'expired', gate.pause}
   else fresh = fresh + 1 end
   if code ~= '' then refused = true end
   out[i] = code

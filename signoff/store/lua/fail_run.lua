@@ -16,6 +16,7 @@ if num(run, 'open') > 0 then
     if gate.state == 'pending' then
       redis.call('ZREM', P .. 'open:' .. run.acct, run.id .. ':' .. req)
       supersede(run.id, gate.pause)
+      drop_times(run.id, gate.pause)
     end
   end
 end

@@ -231,7 +231,39 @@ local function end_lease(run)
   redis.call('ZREM', P .. 'leases', run.id)
 end
 
+-- What is due for a pause: a reminder, its expiry. One entry for all of its gates.
+local function time_entry(run_id, pause, what) return run_id .. ':' .. pause .. ':' .. what end
+
+-- True when the times of new gates were reckoned too long ago: the opener reckons anew, so that
+-- an opening that was held up does not take the time away that people have.
+local function times_stale() return given(A.times) and NOW - A.times.opened > 5000 end
+
+local function put_times(run, pause, gates)
+  for what, at in pairs({remind = A.times.remind, expire = A.times.expires}) do
+    if given(at) then
+      redis.call('ZADD', P .. 'timed', int(at), time_entry(run.id, pause, what))
+      for _, g in ipairs(gates) do
+        redis.call('HSET', P .. 'gate:' .. g.id, what == 'expire' and 'expires_at' or 'remind_at',
+          int(at))
+      end
+    end
+  end
+  redis.call('PUBLISH', P .. 'timed', run.id)
+end
+
+local function drop_times(run_id, pause)
+  redis.call('ZREM', P .. 'timed', time_entry(run_id, pause, 'remind'),
+    time_entry(run_id, pause, 'expire'))
+end
+
+-- True when that entry of the pause is there and its time has come.
+local function is_due(run_id, pause, what)
+  local at = redis.call('ZSCORE', P .. 'timed', time_entry(run_id, pause, what))
+  return at and tonumber(at) <= NOW
+end
+
 -- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested}}.
+-- With A.times = {opened, remind?, expires?} they are due at those times.
 local function open_gates(run, gates)
   local pause = int(add(run, 'pause_n', 1))
   for _, g in ipairs(gates) do
@@ -246,6 +278,7 @@ local function open_gates(run, gates)
     redis.call('RPUSH', P .. 'gates:' .. run.id, g.id)
     redis.call('ZADD', P .. 'open:' .. run.acct, int(NOW), run.id .. ':' .. g.id)
   end
+  if given(A.times) then put_times(run, pause, gates) end
   redis.call('HSET', P .. 'pauses:' .. run.id, pause, #gates)
   add(run, 'open', #gates)
   put(run, 'status', 'awaiting_approval')
@@ -261,6 +294,7 @@ local function close_gate(run, req, gate)
   redis.call('ZREM', P .. 'open:' .. run.acct, run.id .. ':' .. req)
   if redis.call('HINCRBY', P .. 'pauses:' .. run.id, gate.pause, -1) == 0 then
     supersede(run.id, gate.pause)
+    drop_times(run.id, gate.pause)
   end
 end
 

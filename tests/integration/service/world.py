@@ -12,6 +12,7 @@ import httpx
 from service.app import create_app
 from signoff.canonical import canonical, digest
 from signoff.domain.call import CallState, Effect
+from signoff.domain.expiry import Limits
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.message import Message, Text, ToolUse
 from signoff.domain.rule import suggested_rules
@@ -54,12 +55,13 @@ class World:
         assert made.status_code == 201, made.text
         return made.json()["id"]
 
-    async def park(self, run_id, *calls, kind=None):
+    async def park(self, run_id, *calls, kind=None, opened_ms=None):
         """Opens a gate for each (tool, input), as one pause; returns the gates as listed."""
         for taken in await self.store.steps.take(0, drainer="t", room=100, awake_ms=1):
             self.held[taken.run.id] = taken
         held = self.held.pop(run_id)
         self.steps += 1
+        times = Limits.read(held.run.config).times(opened_ms or await self.store.timing.clock())
         uses = [ToolUse(f"call_{n}", tool, value) for n, (tool, value) in enumerate(calls)]
         new, gates, listed = [], [], []
         for n, use in enumerate(uses):
@@ -88,6 +90,7 @@ class World:
                     tool_input=listed_call(gate_kind, use.name, use.input)[1],
                     digest=bound,
                     suggested_rules=suggested,
+                    times=times,
                 )
             )
         run = held.run
@@ -104,6 +107,7 @@ class World:
                 gates=gates,
                 pause=self.context.publisher.awaiting_input(run, listed),
                 fanout=await self.context.publisher.fanout(run, "run.awaiting_input"),
+                times=times,
             ),
         )
         return await self.gates(run_id)

@@ -41,7 +41,7 @@ rule_args = (st.sampled_from(TOOLS), st.sampled_from([Verdict.ALLOW, Verdict.ASK
 users = st.sampled_from([None, "u"])
 FAULTS = ("die before", "die after", "lose reply")
 SCRIPTS = ("", "", "commit_step", "start_call", "start_call", "finish_call", "release", "ask_again")
-KINDS = (*FAULTS, "decide", "switch", "cancel", "rule", "drop", "overtake", "overtake")
+KINDS = (*FAULTS, "time", "decide", "switch", "cancel", "rule", "drop", "overtake", "overtake")
 happening = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(KINDS),
@@ -53,6 +53,16 @@ happening = st.fixed_dictionaries(
         "mode": modes,
         "made": st.tuples(*rule_args, users),
     }
+)
+limits: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries(
+        {"expires_in": st.sampled_from([20, 90])},
+        optional={
+            "remind_after": st.sampled_from([10, 50]),
+            "on_expiry": st.sampled_from(["deny", "deny", "answer", "cancel"]),
+        },
+    ),
 )
 # One in four moves is not followed by a drive, so that moves also meet what they left.
 happenings = st.integers(0, 3).flatmap(lambda n: happening if n else st.none())
@@ -107,6 +117,8 @@ class Machine(RuleBasedStateMachine):
             await world.switch(run_id, event["mode"])
         elif kind == "cancel":
             await world.cancel(run_id)
+        elif kind == "time":
+            await world.time_passes(number * 5)
         elif kind == "rule":
             await world.add_rule(*event["made"])
         elif kind == "drop":
@@ -114,15 +126,16 @@ class Machine(RuleBasedStateMachine):
         else:
             await world.overtaken()
 
-    @initialize(first=scripts, second=scripts, event=happening)
+    @initialize(first=scripts, second=scripts, timed=limits, event=happening)
     def begin(
         self,
         first: list[dict[str, Any]],
         second: list[dict[str, Any]],
+        timed: dict[str, Any],
         event: dict[str, Any],
     ) -> None:
         self.do(self.world.create(first, mode="autonomous"))
-        self.do(self.world.create(second, mode="approval", user_id="u"))
+        self.do(self.world.create(second, mode="approval", user_id="u", limits=timed))
         self.drive(event)
 
     @precondition(lambda self: len(self.world.runs) < 5)
@@ -131,6 +144,7 @@ class Machine(RuleBasedStateMachine):
         mode=modes,
         user=users,
         hitl=st.booleans(),
+        limits=limits,
         event=happenings,
     )
     def create(
@@ -140,10 +154,11 @@ class Machine(RuleBasedStateMachine):
         mode: Mode,
         user: str | None,
         hitl: bool,
+        limits: dict[str, Any],
         event: dict[str, Any] | None,
     ) -> None:
         hitl = hitl or mode.needs_person
-        self.do(self.world.create(script, mode=mode.value, user_id=user, hitl=hitl))
+        self.do(self.world.create(script, mode=mode.value, user_id=user, hitl=hitl, limits=limits))
         self.drive(event)
 
     @precondition(lambda self: self.world.runs)
@@ -209,6 +224,12 @@ class Machine(RuleBasedStateMachine):
     @rule(number=picks, mode=modes, event=happenings)
     def switch(self, number: int, mode: Mode, event: dict[str, Any] | None) -> None:
         self.do(self.world.switch(self.pick(number), mode))
+        self.drive(event)
+
+    @precondition(lambda self: self.world.runs)
+    @rule(seconds=st.sampled_from([5, 30, 100]), event=happenings)
+    def time_passes(self, seconds: int, event: dict[str, Any] | None) -> None:
+        self.do(self.world.time_passes(seconds))
         self.drive(event)
 
     @rule(name=rule_args[0], effect=rule_args[1], user=users)

@@ -33,6 +33,7 @@ from signoff.tooldef import Tool, current_call, tool
 from tests.conftest import SECRET_KEY
 from tests.integration.store.conftest import SHARD
 from tests.integration.workers.conftest import ACCOUNT, Bench
+from tests.time_travel import do_due, pass_time
 from webhooks.publish import Publisher
 from workers.driver import Driver
 from workers.engine import Engine
@@ -409,6 +410,28 @@ class World:
 
         await self.fresh(move)
 
+    async def time_passes(self, seconds: float) -> None:
+        """Gates age; whatever is due then is done."""
+        store = self.office.store
+        before = {gate.id: run_id for run_id, gate in await self.pending()}
+        open_before = {n: (await store.runs.load(ACCOUNT, n)).open for n in self.runs}
+        await pass_time(store, seconds)
+        await do_due(store, self.office.engine.publisher)
+        settled: dict[int, int] = defaultdict(int)
+        for run_id in set(before.values()):
+            for gate in await store.runs.gates(run_id):
+                if gate.id not in before or gate.state == "pending":
+                    continue
+                require(gate.decided_by == "expiry", f"{gate.id} was settled by time")
+                if gate.state == "cancelled":
+                    continue
+                settled[run_id] += 1
+                self.verdicts[gate.id] = "deny" if gate.state == "denied" else "answered"
+                if gate.state == "denied":
+                    self.refused.add((run_id, gate.tool_use_id))
+        for run_id, count in settled.items():
+            self.resumed[run_id] += count == open_before[run_id]
+
     async def add_rule(self, tool_name: str, effect: Verdict, user: str | None) -> None:
         await self.office.store.policies.put(
             account=ACCOUNT, user_id=user, tool=tool_name, effect=effect, source="api", now_ms=1
@@ -444,6 +467,28 @@ class World:
             self._check_events(run, gates, announced[run_id])
             await self._check_history(run_id)
         require(listed == pending, f"the inbox lists {listed}, open are {pending}")
+        await self._check_times()
+
+    async def _check_times(self) -> None:
+        """What is due belongs to a gate that is open, at its time; every such time is there."""
+        rows = await self.office.store.connection.call(
+            "ZRANGE", f"{SHARD}timed", 0, -1, "WITHSCORES"
+        )
+        found = {
+            row.decode(): int(float(at)) for row, at in zip(rows[::2], rows[1::2], strict=True)
+        }
+        expected: dict[str, int] = {}
+        optional: dict[str, int] = {}
+        for run_id, gate in await self.pending():
+            at = f"{run_id}:{gate.pause}"
+            if gate.expires_ms is not None:
+                expected[f"{at}:expire"] = gate.expires_ms
+            if gate.remind_ms is not None:
+                optional[f"{at}:remind"] = gate.remind_ms
+        kept = {name: at for name, at in found.items() if name not in optional}
+        require(kept == expected, f"due are {found}, open gates say {expected}")
+        reminders = {name: at for name, at in found.items() if name in optional}
+        require(reminders.items() <= optional.items(), f"reminders {reminders}, not {optional}")
 
     def _check_counters(
         self, run: RunRecord, raw: dict[str, str], calls: list[Call], gates: list[Gate]

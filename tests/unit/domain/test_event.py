@@ -36,13 +36,15 @@ def test_every_run_event_has_the_same_fields() -> None:
 
 
 def test_the_types_are_those_of_the_product() -> None:
-    """Ten types; endpoints that name none get the three endings."""
+    """Twelve types; endpoints that name none get the three endings."""
     assert {
         "run.started",
         "run.completed",
         "run.failed",
         "run.cancelled",
         "run.awaiting_input",
+        "run.input_reminder",
+        "run.input_expired",
         "run.resumed",
         "run.message_received",
         "run.message_cancelled",
