@@ -16,6 +16,7 @@ from service.hub import Hub
 from service.query import Query
 from service.watch import Watch
 from signoff.broker.hints import Hints
+from signoff.domain.approval import Decider
 from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.model_name import ModelNames
 from signoff.store.accounts import Principal
@@ -113,9 +114,14 @@ class Call:
             raise unscoped()
 
     @property
-    def by(self) -> str:
+    def decider(self) -> Decider:
         """The caller as the decider of a gate."""
-        return f"key:{self.principal.key_id}"
+        return Decider.of_key(self.principal.key_id)
+
+    @property
+    def by(self) -> str:
+        """The caller as records name it."""
+        return self.decider.by
 
     @property
     def query(self) -> Query:

@@ -98,5 +98,7 @@ def _allowed(run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]) -> li
         for gate in gates
         if gate.state is GateState.PENDING
         and gate.kind is GateKind.TOOL_APPROVAL
+        # What named people have to decide is no matter of the mode.
+        and gate.approval is None
         and denied_by(gate.tool, user_id=run.user_id, rules=rules) is None
     ]

@@ -12,6 +12,7 @@ from service.context import TRIES, Context, unscoped
 from service.idempotency import body_digest, reused
 from signoff.domain import event as events
 from signoff.domain.allowance import period_of
+from signoff.domain.approval import Approval
 from signoff.domain.error import (
     ConflictError,
     InvalidFieldError,
@@ -32,6 +33,7 @@ from signoff.store.agents import Agent
 from signoff.store.records import RunRecord
 from signoff.store.runs import NewRun, WrittenRun
 from signoff.tooldef import Tool
+from signoff.wire.body import Approvers
 from signoff.wire.run import MAX_TURNS, CreateRun
 
 DEFAULT_AGENT = "Assistant"
@@ -57,6 +59,8 @@ class Order:
     """A run as it was asked for, checked as far as that goes without the store."""
 
     account: str
+    #: Who asks for it.
+    by: str
     body: CreateRun
     #: None: the agent's, or the configured one.
     model: str | None
@@ -83,7 +87,7 @@ class Start:
     limits: Limits
 
 
-def read_order(context: Context, account: str, body: CreateRun) -> Order:
+def read_order(context: Context, account: str, body: CreateRun, *, by: str) -> Order:
     """The order of ``body``; raises InvalidFieldError for what can never be run."""
     _check_mode(body.permission_mode, human=body.human_in_the_loop)
     if None not in (body.agent_id, body.teammate_id) and body.agent_id != body.teammate_id:
@@ -94,7 +98,8 @@ def read_order(context: Context, account: str, body: CreateRun) -> Order:
         shape_of(body.output_schema, field="output_schema")
     tools = None if body.tools is None else check_tools(context.toolbox, body.tools)
     model = None if body.model is None else _model(context, body.model, body)
-    return Order(account=account, body=body, model=model, tools=tools)
+    check_approvers(body.approvers)
+    return Order(account=account, by=by, body=body, model=model, tools=tools)
 
 
 async def create(context: Context, order: Order) -> Created:
@@ -303,7 +308,22 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
         "effort": agent.effort if body.effort is None else body.effort,
         "email_inbox": body.email_inbox,
         **start.limits.fields,
+        "approvers": agent.profile.get("approvers") if body.approvers is None else _kept(body),
+        "requested_by": [order.by],
     }
+
+
+def _kept(body: CreateRun) -> dict[str, Any] | None:
+    approval = check_approvers(body.approvers)
+    return None if approval is None else approval.fields
+
+
+def check_approvers(given: Approvers | None) -> Approval | None:
+    """Who may decide, as asked for; raises InvalidFieldError for what makes no sense."""
+    if given is None:
+        return None
+    found = Approval.read(given.model_dump())
+    return None if found is None else found.checked()
 
 
 def check_tools(toolbox: Mapping[str, Tool], names: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from service.errors import status_of
 from service.render import standing_body
 from signoff.canonical import digest
 from signoff.domain import event as events
+from signoff.domain.approval import Decider, settles
 from signoff.domain.decision import Checked, CheckInput, Decision, Settlement, settle
 from signoff.domain.error import (
     GateRefusedError,
@@ -78,7 +79,7 @@ class Docket:
     account: str
     run_id: int
     decisions: Sequence[Decision]
-    by: str
+    decider: Decider
     known: tuple[RunRecord, Sequence[Gate]] | None = None
 
 
@@ -148,18 +149,19 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
         )
         known = None
         gates = {gate.id: gate for gate in found}
-        settlements = await _settle_all(context, run, gates, docket.decisions)
+        settlements = await _settle_all(context, run, gates, docket)
+        verdicts = [
+            _verdict(docket, gates[decision.request_id], decision, settlement)
+            for decision, settlement in zip(docket.decisions, settlements, strict=True)
+        ]
         resumed = context.publisher.run_event(run, events.RUN_RESUMED, status="running")
         try:
             decided = await store.decisions.decide(
                 run,
-                [
-                    _verdict(docket, decision, settlement)
-                    for decision, settlement in zip(docket.decisions, settlements, strict=True)
-                ],
+                verdicts,
                 resumed=resumed,
                 fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
-                frames=_frames([gates[d.request_id] for d in docket.decisions], settlements),
+                frames=_frames([gates[d.request_id] for d in docket.decisions], verdicts),
             )
         except StaleError as error:
             if error.details["what"] == "expired":
@@ -171,31 +173,44 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
         if decided.hint:
             context.hint(run.id)
         applied = sum(outcome.applied for outcome in decided.outcomes)
-        logger.info("gates_decided run=%d count=%d by=%s", run.id, applied, docket.by)
+        logger.info("gates_decided run=%d count=%d by=%s", run.id, applied, docket.decider.by)
         standing = await _remember(context, run, settlements, decided.outcomes)
         return Ruling(resumed=decided.resumed, gates=standing)
     raise UnavailableError("the run keeps moving")
 
 
-def _frames(gates: Sequence[Gate], settlements: Sequence[Settlement]) -> list[bytes]:
+def _frames(gates: Sequence[Gate], verdicts: Sequence[stored.Verdict]) -> list[bytes]:
     """What watchers are shown; of gates that were settled before they were shown it then."""
     frames: list[bytes] = []
-    for gate, settlement in zip(gates, settlements, strict=True):
-        if gate.state is GateState.PENDING:
+    for gate, verdict in zip(gates, verdicts, strict=True):
+        noted = verdict.tally is not None and not verdict.tally.last
+        if gate.state is GateState.PENDING and not noted:
             frames.append(frame("permission_resolved", request_id=gate.id))
-            if settlement.result is not None:
-                frames.extend(result_frames(gate.tool_use_id, settlement.result))
+            if verdict.settlement.result is not None:
+                frames.extend(result_frames(gate.tool_use_id, verdict.settlement.result))
     return frames
 
 
-def _verdict(docket: Docket, decision: Decision, settlement: Settlement) -> stored.Verdict:
+def _verdict(
+    docket: Docket, gate: Gate, decision: Decision, settlement: Settlement
+) -> stored.Verdict:
+    tally = None
+    if settlement.allows and gate.approval is not None and gate.approval.quorum > 1:
+        bound = settlement.digest or gate.digest
+        tally = stored.Tally(
+            who=docket.decider.who,
+            digest=bound,
+            seen=gate.assent_changes,
+            last=settles(gate.approval, gate.assents, docket.decider, bound),
+        )
     return stored.Verdict(
         gate_id=decision.request_id,
         settlement=settlement,
-        by=docket.by,
+        by=docket.decider.by,
         reason=decision.reason,
         expected_digest=decision.expected_digest,
         grant=f"gate:{decision.request_id}",
+        tally=tally,
     )
 
 
@@ -203,8 +218,9 @@ async def _settle_all(
     context: Context,
     run: RunRecord,
     gates: Mapping[str, Gate],
-    decisions: Sequence[Decision],
+    docket: Docket,
 ) -> list[Settlement]:
+    decisions = docket.decisions
     rules: Sequence[Rule] = ()
     if any(decision.input is not None for decision in decisions):
         # An edit is rare and a deny rule may be a moment old, so nothing cached is believed.
@@ -218,6 +234,7 @@ async def _settle_all(
             refusals.append((n, _refusal(run, "gate_not_found", None)))
             continue
         try:
+            await _check_decider(context, run, gate, docket.decider)
             settled.append(
                 settle(gate, decision, check_input=_checker(context.toolbox, run, gate, rules))
             )
@@ -226,6 +243,23 @@ async def _settle_all(
     if refusals:
         raise _RefusedError(refusals)
     return settled
+
+
+async def _check_decider(context: Context, run: RunRecord, gate: Gate, decider: Decider) -> None:
+    """Raises GateRefusedError for one who may not decide the gate; the audit has it then."""
+    approval = gate.approval
+    if approval is None:
+        return
+    if not approval.admits(decider):
+        msg = "only the approvers of the request may decide it"
+        error = GateRefusedError(msg, code="not_an_approver")
+    elif approval.exclude_requester and decider.by in await context.store.decisions.requesters(run):
+        msg = "whoever asked for the work may not decide this request"
+        error = GateRefusedError(msg, code="requester_may_not_decide")
+    else:
+        return
+    await context.store.decisions.refused(run, gate.id, by=decider.by, code=error.code)
+    raise error
 
 
 def _checker(
@@ -302,7 +336,7 @@ async def _remember(
         gate = outcome.gate
         if gate is None:
             continue
-        if settlement.remember_tools:
+        if settlement.remember_tools and not outcome.noted:
             policies: dict[str, int] = {}
             for tool in settlement.remember_tools:
                 put = await context.store.policies.put(

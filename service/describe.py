@@ -42,6 +42,7 @@ def agent_body(agent: Agent, activity: Activity) -> AgentBody:
         "remind_after": profile.get("remind_after"),
         "expires_in": profile.get("expires_in"),
         "on_expiry": profile.get("on_expiry"),
+        "approvers": profile.get("approvers"),
         "active_run_count": activity.count,
         "active_run_id": activity.run_id,
         "last_active_at": None if activity.last_ms is None else iso(activity.last_ms),

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from starlette.responses import Response
 
 from service.watch import run_version
+from signoff.domain.approval import Approval
 from signoff.domain.delivery import DeliveryState
 from signoff.domain.event import usage_payload
 from signoff.domain.expiry import auto_resolved
@@ -20,6 +21,7 @@ from signoff.domain.timestamp import iso
 from signoff.store.endpoints import Endpoint
 from signoff.store.outbox import DeliveryRecord
 from signoff.store.records import RunRecord
+from signoff.wire.body import ApproversBody
 from signoff.wire.gate import DecidedBody, OpenRequestBody, PermissionRequestBody, StandingBody
 from signoff.wire.page import PageBody
 from signoff.wire.policy import PolicyBody
@@ -80,6 +82,8 @@ def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
         "remind_after": config.get("remind_after"),
         "expires_in": config.get("expires_in"),
         "on_expiry": config.get("on_expiry"),
+        "approvers": approvers_body(Approval.read(config.get("approvers"))),
+        "requested_by": config.get("requested_by", []),
         "turn": run.turn,
         "open_requests": run.open,
         "version": run_version(run),
@@ -133,6 +137,17 @@ def _retry_body(run: RunRecord) -> RetryBody:
     }
 
 
+def approvers_body(approval: Approval | None) -> ApproversBody | None:
+    """Who may decide; None when nothing is restricted."""
+    if approval is None:
+        return None
+    return {
+        "any_of": None if approval.any_of is None else list(approval.any_of),
+        "quorum": approval.quorum,
+        "exclude_requester": approval.exclude_requester,
+    }
+
+
 def gate_body(gate: Gate, *, resumed: bool | None = None) -> PermissionRequestBody:
     """A gate as clients list it; its name comes from the server, never from the agent."""
     tool, tool_input = gate.listed
@@ -157,6 +172,10 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> PermissionRequestBo
         "resolved_at": None if gate.resolved_ms is None else iso(gate.resolved_ms),
         "remind_at": None if gate.remind_ms is None else iso(gate.remind_ms),
         "expires_at": None if gate.expires_ms is None else iso(gate.expires_ms),
+        "approvers": approvers_body(gate.approval),
+        "approvals": [
+            {"by": item.by, "at": iso(item.at_ms), "digest": item.digest} for item in gate.assents
+        ],
         "auto_resolved": auto_resolved(gate),
         "resumed": resumed,
         "remembered": None if pending else gate.remembered,

@@ -18,7 +18,7 @@ from signoff.store.runs import NewRun
 logger = logging.getLogger(__name__)
 
 
-async def retry(context: Context, run: RunRecord, *, confirm: bool) -> Created:
+async def retry(context: Context, run: RunRecord, *, by: str, confirm: bool) -> Created:
     """The new run; while one is in flight, that one (``replay``).
 
     Raises ConflictError: ``run_not_retryable`` unless the run failed or was cancelled,
@@ -37,7 +37,7 @@ async def retry(context: Context, run: RunRecord, *, confirm: bool) -> Created:
                 child = await store.runs.load(run.account, child_id)
             except MissingError:
                 # The first request died between its claim and its run: this one makes it.
-                return Created(run=await _make(context, run, child_id), replay=True)
+                return Created(run=await _make(context, run, child_id, by=by), replay=True)
             if not child.status.terminal:
                 return Created(run=child, replay=True)
         if not confirm and await _acted(context, run):
@@ -51,7 +51,7 @@ async def retry(context: Context, run: RunRecord, *, confirm: bool) -> Created:
             run = await store.runs.load(run.account, run.id)
             continue
         logger.info("run_retried run=%d by_run=%d", run.id, fresh_id)
-        return Created(run=await _make(context, run, fresh_id), replay=False)
+        return Created(run=await _make(context, run, fresh_id, by=by), replay=False)
     raise UnavailableError("the run keeps moving")
 
 
@@ -65,7 +65,7 @@ async def _acted(context: Context, run: RunRecord) -> bool:
     )
 
 
-async def _make(context: Context, run: RunRecord, child_id: int) -> RunRecord:
+async def _make(context: Context, run: RunRecord, child_id: int, *, by: str) -> RunRecord:
     mode = run.mode.value
     payload = run_payload(
         run_id=child_id, agent_id=run.agent_id, user_id=run.user_id, status="running", mode=mode
@@ -86,6 +86,7 @@ async def _make(context: Context, run: RunRecord, child_id: int) -> RunRecord:
                 "model": model
                 if context.models.configured(model)
                 else context.models.resolve(None),
+                "requested_by": sorted({*await context.store.decisions.requesters(run), by}),
                 "retry_of": run.id,
                 "retry_count": config.get("retry_count", 0) + 1,
             },

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from signoff.domain import event as events
+from signoff.domain.approval import Approval
 from signoff.domain.event import Event, make_event, run_payload, usage_payload
 from signoff.domain.expiry import GateTimes
 from signoff.domain.gate import Gate, GateKind
@@ -107,6 +108,7 @@ class Publisher:
         tool_input: Mapping[str, Any],
         digest: str,
         suggested_rules: Sequence[Mapping[str, Any]],
+        approval: Approval | None = None,
         times: GateTimes | None = None,
         created_ms: int | None = None,
     ) -> dict[str, Any]:
@@ -121,6 +123,7 @@ class Publisher:
             "digest": digest,
             "suggested_rules": [dict(rule) for rule in suggested_rules],
             "created_at": iso(self._now_ms() if created_ms is None else created_ms),
+            "approvers": None if approval is None else approval.fields,
             "remind_at": None if remind is None else iso(remind),
             "expires_at": None if expires is None else iso(expires),
         }
@@ -135,6 +138,7 @@ class Publisher:
             tool_input=tool_input,
             digest=gate.digest,
             suggested_rules=gate.suggested_rules,
+            approval=gate.approval,
             times=GateTimes(
                 opened_ms=gate.created_ms, remind_ms=gate.remind_ms, expires_ms=gate.expires_ms
             ),

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from signoff.domain import event as events
+from signoff.domain.approval import Approval
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
 from signoff.domain.expiry import GateTimes, Limits
@@ -167,6 +168,7 @@ class Driver:
                     suggested_rules=engine.judging.suggestions(call.tool, self.tools)
                     if kind is GateKind.TOOL_APPROVAL
                     else (),
+                    approval=Approval.read(self.run.config.get("approvers")),
                 )
                 for gate_id, call in zip(ids, calls, strict=True)
             ]
@@ -215,6 +217,7 @@ class Driver:
             tool_input=tool_input,
             digest=call.run_digest,
             suggested_rules=gate.suggested_rules,
+            approval=gate.approval,
             times=times,
         )
 
@@ -321,6 +324,7 @@ class Driver:
                     tool_input=opened.tool_input,
                     digest=opened.digest,
                     suggested_rules=opened.gate.suggested_rules,
+                    approval=opened.gate.approval,
                     times=times,
                 )
                 for opened in judged.gates

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from signoff.canonical import canonical, digest
+from signoff.domain.approval import Approval
 from signoff.domain.call import Call, CallState, Effect
 from signoff.domain.error import InvalidToolInputError, NotCanonicalError, SignoffError
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, GateKind, listed_call
@@ -109,7 +110,14 @@ class Judging:
             judged.calls.append(_refused(use, text, "", "error", error.message))
             return
         listed = (use.name, use.input) if kind is None else listed_call(kind, use.name, use.input)
-        asked = _Asked(n=n, use=use, text=text, listed=listed, digest=digest(*listed))
+        asked = _Asked(
+            n=n,
+            use=use,
+            text=text,
+            listed=listed,
+            digest=digest(*listed),
+            approval=Approval.read(run.config.get("approvers")),
+        )
         if kind is None:
             self._judged_tool(judged, asked, run, basis)
             return
@@ -166,7 +174,13 @@ class Judging:
         suggested = []
         if kind is GateKind.TOOL_APPROVAL:
             suggested = self.suggestions(asked.use.name, basis.tools)
-        gate = NewGate(id=self._new_gate_id(), kind=kind, n=asked.n, suggested_rules=suggested)
+        gate = NewGate(
+            id=self._new_gate_id(),
+            kind=kind,
+            n=asked.n,
+            suggested_rules=suggested,
+            approval=asked.approval,
+        )
         tool, tool_input = asked.listed
         judged.calls.append(asked.call(state=CallState.ASKED, effect=effect))
         judged.gates.append(
@@ -183,6 +197,7 @@ class _Asked:
     text: str
     listed: tuple[str, Mapping[str, Any]]
     digest: str
+    approval: Approval | None
 
     def call(self, *, state: CallState, effect: Effect, grant: str = "") -> NewCall:
         return NewCall(

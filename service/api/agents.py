@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from service.context import Call
-from service.create import check_tools
+from service.create import check_approvers, check_tools
 from service.describe import agent_body, agent_summary
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
 from service.render import Json, page_body
@@ -166,6 +166,9 @@ def _fields(call: Call, body: ChangeAgent) -> dict[str, Any]:
     }
     if body.tools is not None:
         given["tools"] = check_tools(call.context.toolbox, body.tools)
+    approval = check_approvers(body.approvers)
+    if approval is not None:
+        given["approvers"] = approval.fields
     return given
 
 

@@ -22,6 +22,7 @@ from service.errors import refusal, status_of
 from service.idempotency import body_digest, reused
 from service.operation import header, ok, operation
 from service.render import Json, decided_body
+from signoff.domain.approval import Decider
 from signoff.domain.decision import Decision
 from signoff.domain.error import (
     InvalidFieldError,
@@ -168,7 +169,7 @@ async def _decide(context: Context, claim: Claim) -> Json:
         run_id=claim.run.id,
         known=(claim.run, claim.gates),
         decisions=claim.decisions,
-        by=f"webhook:{claim.endpoint.id}",
+        decider=Decider.of_endpoint(claim.endpoint.id, claim.endpoint.user_id),
     )
     try:
         ruling = await (decide_batch if claim.batch else decide)(context, docket)

@@ -100,4 +100,6 @@ async def inbox(call: Call) -> Json:
 
 
 def _docket(call: Call, decided: Sequence[Decision]) -> Docket:
-    return Docket(account=call.account, run_id=call.id("run_id"), decisions=decided, by=call.by)
+    return Docket(
+        account=call.account, run_id=call.id("run_id"), decisions=decided, decider=call.decider
+    )

@@ -37,6 +37,7 @@ async def post(call: Call) -> Response:
     key = idempotency_key(call.header(b"idempotency-key"))
     raw, body = await call.body_with_raw(Reply)
     run = await load(call, call.query)
+    await call.context.store.decisions.note_requester(run, call.by)
     seen = await call.context.store.frames.end(run.id) if body.stream is True else None
     if key is None:
         done = await reply(call.context, run, body)

@@ -66,7 +66,7 @@ async def retry_run(call: Call) -> Json:
     confirm = query.flag("confirm") is True
     # There are no credits here, so it makes no difference.
     query.flag("use_credits")
-    made = await retry(call.context, await load(call, query), confirm=confirm)
+    made = await retry(call.context, await load(call, query), by=call.by, confirm=confirm)
     return Json(run_body(made.run), 200 if made.replay else 201, {"x-run-id": str(made.run.id)})
 
 

@@ -68,7 +68,7 @@ async def post(call: Call) -> Response:
 async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Response:
     """Makes the run of ``body``, once for each Idempotency-Key of the route."""
     key = idempotency_key(call.header(b"idempotency-key"))
-    order = read_order(call.context, call.account, body)
+    order = read_order(call.context, call.account, body, by=call.by)
     if key is None:
         made = await create(call.context, order)
     else:

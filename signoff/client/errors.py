@@ -72,6 +72,18 @@ class GateResolvedOtherwiseError(NotFoundError):
     code = "gate_resolved_otherwise"
 
 
+class NotAnApproverError(PermissionDeniedError):
+    """Only the approvers of the request may decide it."""
+
+    code = "not_an_approver"
+
+
+class RequesterMayNotDecideError(PermissionDeniedError):
+    """Whoever asked for the work may not decide this request."""
+
+    code = "requester_may_not_decide"
+
+
 class AutoContinuedError(ConflictError):
     """Nobody answered the question in time, so the run went on; see ``standing``."""
 

@@ -27,6 +27,8 @@ class CreateOptions(TypedDict, total=False):
     remind_after: float | None
     expires_in: float | None
     on_expiry: OnExpiry | None
+    #: Who may decide: ``{"any_of": ["key:…"], "quorum": 2, "exclude_requester": True}``.
+    approvers: Mapping[str, Any] | None
     #: Made up for each call unless given; repeating a call with the same one makes no second run.
     idempotency_key: str | None
 
@@ -55,6 +57,7 @@ class AgentOptions(TypedDict, total=False):
     remind_after: float | None
     expires_in: float | None
     on_expiry: OnExpiry | None
+    approvers: Mapping[str, Any] | None
     display_order: int | None
 
 

@@ -30,6 +30,22 @@ class Usage(Value):
     cost_usd: str | None = None
 
 
+class Approvers(Value):
+    """Who may decide, and how many have to allow."""
+
+    any_of: list[str] | None = None
+    quorum: int = 1
+    exclude_requester: bool = False
+
+
+class Approval(Value):
+    """One approver's allow, of a request that needs several."""
+
+    by: str
+    at: str
+    digest: str
+
+
 class Run(Value):
     """One run; ``version`` differs whenever its turn, its status or its open gates changed."""
 
@@ -51,6 +67,9 @@ class Run(Value):
     remind_after: float | None = None
     expires_in: float | None = None
     on_expiry: str | None = None
+    approvers: Approvers | None = None
+    #: Who asked for the work, as the service knows them.
+    requested_by: list[str] = Field(default_factory=list)
     turn: int = 1
     open_requests: int = 0
     version: str | None = None
@@ -120,6 +139,9 @@ class PermissionRequest(Value):
     resolved_at: str | None = None
     remind_at: str | None = None
     expires_at: str | None = None
+    approvers: Approvers | None = None
+    #: Those who have allowed it, while more are needed.
+    approvals: list[Approval] = Field(default_factory=list)
     #: Nobody decided it: its time was over.
     auto_resolved: bool = False
     resumed: bool | None = None
@@ -255,6 +277,7 @@ class Agent(Value):
     remind_after: float | None = None
     expires_in: float | None = None
     on_expiry: str | None = None
+    approvers: Approvers | None = None
     status: str = "enabled"
     active_run_count: int = 0
     active_run_id: int | None = None

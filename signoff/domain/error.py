@@ -112,7 +112,7 @@ class GateRefusedError(SignoffError):
 
     Codes: ``gate_not_found``, ``gate_cancelled``, ``gate_resolved_otherwise``, ``gate_changed``,
     ``auto_continued``, ``run_not_active``, ``run_not_awaiting``, ``answer_required``,
-    ``result_required``.
+    ``result_required``, ``not_an_approver``, ``requester_may_not_decide``.
     """
 
     code = "gate_not_found"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from signoff.domain.approval import Approval, Assent
 from signoff.domain.error import IllegalMoveError
 from signoff.domain.question import plan_questions
 
@@ -84,6 +85,11 @@ class Gate:
     edited_input: dict[str, Any] | None = None
     effective_digest: str | None = None
     remembered: bool = False
+    #: Who may decide it, and who has allowed it while more are needed.
+    approval: Approval | None = None
+    assents: tuple[Assent, ...] = ()
+    #: How often ``assents`` changed; a count of them would not show an allow that moved.
+    assent_changes: int = 0
     remind_ms: int | None = None
     expires_ms: int | None = None
 

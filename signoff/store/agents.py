@@ -36,6 +36,7 @@ _JSON = (
     "remind_after",
     "expires_in",
     "on_expiry",
+    "approvers",
 )
 #: Fields that are kept as text, by the name that the store has for them.
 _TEXT = {"name": "name", "instructions": "instructions", "default_permission_mode": "mode"}

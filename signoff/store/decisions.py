@@ -22,6 +22,16 @@ from signoff.store.turns import Announcement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """An allow as one of several: whose, of what, after how many changes, and if it settles."""
+
+    who: str
+    digest: str
+    seen: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """One settled decision on its way to the store."""
 
@@ -31,6 +41,8 @@ class Verdict:
     reason: str | None
     expected_digest: str | None
     grant: str
+    #: Of a gate that needs several approvers.
+    tally: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +61,8 @@ class Outcome:
     code: str
     gate: Gate | None
     applied: bool
+    #: An allow that was kept, and that alone settles nothing.
+    noted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +106,23 @@ class Decisions:
                 _outcome(verdict.gate_id, row) for verdict, row in zip(verdicts, rows, strict=True)
             ],
         )
+
+    async def refused(self, run: RunRecord, gate_id: str, *, by: str, code: str) -> None:
+        """Notes in the audit that somebody decided who may not."""
+        key = keys.audit(self._shards.prefix(run.id), run.account)
+        fields = ("what", "refused", "run", run.id, "request", gate_id, "by", by, "code", code)
+        await self._connection.call("XADD", key, "MAXLEN", "~", 100_000, "*", *fields)
+
+    async def note_requester(self, run: RunRecord, by: str) -> None:
+        """Notes that ``by`` asked for work in the run after it had started."""
+        key = keys.requesters(self._shards.prefix(run.id), run.id)
+        await self._connection.call("SADD", key, by)
+
+    async def requesters(self, run: RunRecord) -> frozenset[str]:
+        """All who asked for work in the run."""
+        key = keys.requesters(self._shards.prefix(run.id), run.id)
+        later = await self._connection.call("SMEMBERS", key)
+        return frozenset([*run.config.get("requested_by", ()), *(item.decode() for item in later)])
 
     async def remembered(self, run: RunRecord, gate_id: str, tools: dict[str, int]) -> None:
         """Notes the policies that a remembered decision stored (tool name to policy id)."""
@@ -213,6 +244,14 @@ def verdict_args(args: Args, verdict: Verdict) -> dict[str, Any]:
         "input": args.blob(s.input_json),
         "plan_ok": s.plan_approved,
     }
+    if verdict.tally is not None:
+        tally = verdict.tally
+        item["assents"] = {
+            "who": args.blob(tally.who),
+            "digest": tally.digest,
+            "seen": tally.seen,
+            "last": tally.last,
+        }
     if s.remember_tools:
         item["remember"] = [args.blob(tool) for tool in s.remember_tools]
     return {name: value for name, value in item.items() if value is not None}
@@ -222,7 +261,8 @@ def _outcome(gate_id: str, row: list[Any]) -> Outcome:
     code = row[0].decode()
     raw = pairs(row[1])
     return Outcome(
-        code="" if code in ("applied", "replay") else code,
+        code="" if code in ("applied", "noted", "replay") else code,
         gate=gate_record(gate_id, raw) if raw else None,
         applied=code == "applied",
+        noted=code == "noted",
     )

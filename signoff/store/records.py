@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from signoff.domain.approval import Approval, Assent
 from signoff.domain.call import Call, CallState, Effect
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.mode import Mode
@@ -14,6 +15,7 @@ from signoff.domain.rule import Standing
 from signoff.domain.run import RunStatus
 
 REMEMBERED = "rem:"
+ASSENT = "ok:"
 USAGE_FIELDS = (
     "input_tokens",
     "output_tokens",
@@ -173,6 +175,16 @@ def _call(n: int, raw: Mapping[str, str]) -> Call:
     )
 
 
+def _assents(raw: Mapping[str, str]) -> tuple[Assent, ...]:
+    found: list[Assent] = []
+    for name, value in raw.items():
+        if name.startswith(ASSENT):
+            at, digest, by = value.split(" ")
+            who = name.removeprefix(ASSENT)
+            found.append(Assent(by=by, who=who, at_ms=int(at), digest=digest))
+    return tuple(sorted(found, key=lambda item: (item.at_ms, item.by)))
+
+
 def gate_record(gate_id: str, raw: Mapping[str, str]) -> Gate:
     """The gate of one hash."""
 
@@ -199,6 +211,9 @@ def gate_record(gate_id: str, raw: Mapping[str, str]) -> Gate:
         edited_input=loaded("eff_input"),
         effective_digest=raw.get("eff_digest") or None,
         remembered=raw.get("remember") == "2",
+        approval=Approval.read(loaded("approvers")),
+        assents=_assents(raw),
+        assent_changes=int(raw.get("oks", "0")),
         remind_ms=int(raw["remind_at"]) if raw.get("remind_at") else None,
         expires_ms=int(raw["expires_at"]) if raw.get("expires_at") else None,
     )

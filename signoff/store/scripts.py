@@ -76,7 +76,8 @@ def stale(reply: list[Any]) -> StaleError:
     """The error of a reply ``stale``, which names what moved."""
     what = reply[1].decode()
     more = [item.decode() for item in reply[2:]]
-    return StaleError(f"{what} moved", details={"what": what, "more": more})
+    details: dict[str, Any] = {"what": what, "more": more} if more else {"what": what}
+    return StaleError(f"{what} moved", details=details)
 
 
 def pairs(flat: list[bytes]) -> dict[str, str]:

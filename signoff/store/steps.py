@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from signoff.domain.approval import Approval
 from signoff.domain.call import Call, CallState, Effect
 from signoff.domain.error import LeaseLostError
 from signoff.domain.event import Event
@@ -51,6 +52,7 @@ class NewGate:
     kind: GateKind
     n: int
     suggested_rules: Sequence[dict[str, str]] = ()
+    approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +299,7 @@ def _gate_args(args: Args, gate: NewGate) -> dict[str, Any]:
         "kind": gate.kind.value,
         "n": str(gate.n),
         "suggested": args.blob(dumps(list(gate.suggested_rules))),
+        "approvers": None if gate.approval is None else args.blob(dumps(gate.approval.fields)),
     }
 
 

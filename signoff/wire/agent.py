@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from signoff.wire.body import Body, ExpiryName, ModeName, UserId, Wait
+from signoff.wire.body import Approvers, ApproversBody, Body, ExpiryName, ModeName, UserId, Wait
 
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"\S")]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -39,6 +39,7 @@ class ChangeAgent(Body):
     remind_after: Wait | None = None
     expires_in: Wait | None = None
     on_expiry: ExpiryName | None = None
+    approvers: Approvers | None = None
 
 
 class CreateAgent(ChangeAgent):
@@ -84,6 +85,7 @@ class AgentBody(AgentActivityFields):
     remind_after: float | None
     expires_in: float | None
     on_expiry: str | None
+    approvers: ApproversBody | None
     created_at: str
     updated_at: str
 

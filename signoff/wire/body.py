@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
+from signoff.domain.approval import MAX_APPROVERS
 from signoff.domain.expiry import MAX_WAIT_S
 
 #: The end user that a thing belongs to; free text of the account's own.
@@ -31,3 +33,19 @@ class ClosedBody(BaseModel):
     """A body read without coercion in which an unknown field is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Approvers(ClosedBody):
+    """Who may decide the gates of a run."""
+
+    any_of: list[str] | None = None
+    quorum: Annotated[int, Field(ge=1, le=MAX_APPROVERS)] | None = None
+    exclude_requester: bool | None = None
+
+
+class ApproversBody(TypedDict):
+    """The same as it is shown."""
+
+    any_of: list[str] | None
+    quorum: int
+    exclude_requester: bool

@@ -6,6 +6,16 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from signoff.wire.body import ApproversBody
+
+
+class ApprovalBody(TypedDict):
+    """One approver's allow, of a gate that needs several."""
+
+    by: str
+    at: str
+    digest: str
+
 
 class PermissionRequestBody(TypedDict):
     """One gate.
@@ -32,6 +42,8 @@ class PermissionRequestBody(TypedDict):
     resolved_at: str | None
     remind_at: str | None
     expires_at: str | None
+    approvers: ApproversBody | None
+    approvals: list[ApprovalBody]
     auto_resolved: bool
     resumed: bool | None
     remembered: bool | None

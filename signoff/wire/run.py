@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from signoff.domain.event import UsageBody
-from signoff.wire.body import Body, ExpiryName, ModeName, UserId, Wait
+from signoff.wire.body import Approvers, ApproversBody, Body, ExpiryName, ModeName, UserId, Wait
 
 MAX_TURNS = 2000
 
@@ -41,6 +41,7 @@ class CreateRun(Body):
     remind_after: Wait | None = None
     expires_in: Wait | None = None
     on_expiry: ExpiryName | None = None
+    approvers: Approvers | None = None
 
 
 class Reply(Body):
@@ -97,6 +98,8 @@ class RunSummaryBody(RetryBody):
     remind_after: float | None
     expires_in: float | None
     on_expiry: str | None
+    approvers: ApproversBody | None
+    requested_by: list[str]
     turn: int
     open_requests: int
     version: str

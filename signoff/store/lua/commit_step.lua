@@ -4,7 +4,7 @@
 -- ARGV[1] {id, fence, commit, wake, mode_v, rules_v, subs_v, messages, calls, gates, pause_event,
 --          times?, status?, output?, output_data?, error?, error_code?, end_event?, usage, release,
 --          counts, frames}
--- calls = {{id, tool, input, digest, state, grant?, eff, result?}}, gates = {{id, kind, n, suggested}}
+-- calls = {{id, tool, input, digest, state, grant?, eff, result?}}, gates = {{id, kind, n, suggested, approvers?}}
 -- Returns {'ok', released, wake} | {'lost'} | {'stale', what}.
 local run = load(A.id)
 if run.last_commit == A.commit then

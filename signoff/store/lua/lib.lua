@@ -262,7 +262,7 @@ local function is_due(run_id, pause, what)
   return at and tonumber(at) <= NOW
 end
 
--- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested}}.
+-- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested, approvers?}}.
 -- With A.times = {opened, remind?, expires?} they are due at those times.
 local function open_gates(run, gates)
   local pause = int(add(run, 'pause_n', 1))
@@ -274,6 +274,9 @@ local function open_gates(run, gates)
       'n', g.n, 'tool_use_id', c[1], 'tool', c[2], 'input', c[5] or c[3], 'digest', c[4],
       'suggested', blob(g.suggested), 'state', 'pending', 'pause', pause, 'step', run.step,
       'created', int(NOW))
+    if given(g.approvers) then
+      redis.call('HSET', P .. 'gate:' .. g.id, 'approvers', blob(g.approvers))
+    end
     redis.call('HSET', run.calls, g.n .. '.state', 'asked', g.n .. '.gate', g.id)
     redis.call('RPUSH', P .. 'gates:' .. run.id, g.id)
     redis.call('ZADD', P .. 'open:' .. run.acct, int(NOW), run.id .. ':' .. g.id)

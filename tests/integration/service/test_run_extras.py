@@ -124,7 +124,7 @@ async def test_a_retry_that_was_cut_off_is_made_up_for(world):
     await world.store.marks.claim_retry(run, promised)
     made = await world.api.post(f"/v1/runs/{run_id}/retry")
     assert (made.status_code, made.json()["id"]) == (200, promised)
-    await _make(world.context, run, promised)
+    await _make(world.context, run, promised, by="key:x")
     assert (await listed(world))[0] == [promised, run_id]
 
 

@@ -11,6 +11,7 @@ import httpx
 
 from service.app import create_app
 from signoff.canonical import canonical, digest
+from signoff.domain.approval import Approval
 from signoff.domain.call import CallState, Effect
 from signoff.domain.expiry import Limits
 from signoff.domain.gate import GateKind, listed_call
@@ -61,27 +62,27 @@ class World:
             self.held[taken.run.id] = taken
         held = self.held.pop(run_id)
         self.steps += 1
+        approval = Approval.read(held.run.config.get("approvers"))
         times = Limits.read(held.run.config).times(opened_ms or await self.store.timing.clock())
         uses = [ToolUse(f"call_{n}", tool, value) for n, (tool, value) in enumerate(calls)]
         new, gates, listed = [], [], []
         for n, use in enumerate(uses):
             gate_kind = kind or KINDS.get(use.name, GateKind.TOOL_APPROVAL)
             bound = digest(*listed_call(gate_kind, use.name, use.input))
-            new.append(
-                NewCall(
-                    id=use.id,
-                    tool=use.name,
-                    input_json=canonical(use.input).decode(),
-                    digest=bound,
-                    state=CallState.ASKED,
-                    effect=Effect.ONCE,
-                )
-            )
+            new.append(_asked(use, bound))
             suggested = []
             if gate_kind is GateKind.TOOL_APPROVAL:
                 suggested = suggested_rules(use.name, patterned=use.name == "Bash")
             gate_id = f"req_{run_id}_{self.steps}_{n}"
-            gates.append(NewGate(id=gate_id, kind=gate_kind, n=n, suggested_rules=suggested))
+            gates.append(
+                NewGate(
+                    id=gate_id,
+                    kind=gate_kind,
+                    n=n,
+                    suggested_rules=suggested,
+                    approval=approval,
+                )
+            )
             listed.append(
                 self.context.publisher.request_payload(
                     request_id=gate_id,
@@ -90,6 +91,7 @@ class World:
                     tool_input=listed_call(gate_kind, use.name, use.input)[1],
                     digest=bound,
                     suggested_rules=suggested,
+                    approval=approval,
                     times=times,
                 )
             )
@@ -150,6 +152,17 @@ class World:
             content=raw,
             headers={"content-type": "application/json", **signed, **(headers or {})},
         )
+
+
+def _asked(use, bound):
+    return NewCall(
+        id=use.id,
+        tool=use.name,
+        input_json=canonical(use.input).decode(),
+        digest=bound,
+        state=CallState.ASKED,
+        effect=Effect.ONCE,
+    )
 
 
 def settings(redis_url, **environ):
