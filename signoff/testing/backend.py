@@ -12,6 +12,7 @@ import httpx
 from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 
+from signoff.domain import event as events
 from signoff.domain.decision import Decision
 from signoff.domain.error import (
     ConflictError,
@@ -21,6 +22,7 @@ from signoff.domain.error import (
     SignoffError,
     UnauthorizedError,
 )
+from signoff.domain.expiry import Limits
 from signoff.domain.gate import Gate
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, Verdict
@@ -80,7 +82,7 @@ class Backend(Aside):
     ) -> None:
         super().__init__()
         self._api_key = api_key
-        self._now = now
+        self._now, self._ahead_s = now, 0.0
         self._rules: dict[int, Rule] = {}
         self._numbers: dict[str, int] = {}
         self._agents: dict[tuple[str | None, str], int] = {}
@@ -100,6 +102,7 @@ class Backend(Aside):
 
     def dispatch(self, request: httpx.Request) -> tuple[int, Any]:
         """The status and body of one request; raises SignoffError."""
+        self._do_due()
         path = re.sub(r"^/api/v2", "/v1", request.url.path.rstrip("/"))
         if request.method == "POST" and (found := re.fullmatch(r"/v1/callbacks/(\d+)", path)):
             return self._callback(int(found[1]), request)
@@ -116,6 +119,15 @@ class Backend(Aside):
             raise SignoffError("this path does not take this method", code="method_not_allowed")
         raise MissingError("there is nothing here")
 
+    def advance(self, seconds: float) -> None:
+        """Lets so much time pass at once."""
+        self._ahead_s += seconds
+        self._do_due()
+
+    def _do_due(self) -> None:
+        for run in list(self.runs.values()):
+            run.do_due()
+
     def create_run(self, request: httpx.Request) -> tuple[int, Any]:
         """Starts a run."""
         body = _body(request, CreateRun)
@@ -127,6 +139,7 @@ class Backend(Aside):
         return self._only_once(request, lambda: self._start(body, mode))
 
     def _start(self, body: CreateRun, mode: Mode) -> tuple[int, Any]:
+        limits = Limits.read(body.model_dump(include=set(Limits().fields))).checked()
         place = (body.user_id, body.name or "Assistant")
         agent_id = body.agent_id or body.teammate_id or self._agents.get(place)
         if agent_id is None:
@@ -140,6 +153,7 @@ class Backend(Aside):
             human=body.human_in_the_loop is True,
             metadata=body.metadata,
             message=body.message,
+            limits=limits,
         )
         return 201, self.started(run)
 
@@ -385,7 +399,11 @@ class Backend(Aside):
         payload = {**run.payload(), **extra}
         if "gates" in payload:
             asked = [asked_body(gate) for gate in payload.pop("gates")]
-            payload |= awaiting(payload["pause"], asked)
+            if kind == events.RUN_AWAITING_INPUT:
+                payload |= awaiting(payload["pause"], asked)
+            else:
+                now = payload.pop("settled", [{}] * len(asked))
+                payload["requests"] = [{**a, **b} for a, b in zip(asked, now, strict=True)]
         self.endpoints.emit(kind, run.user_id, payload)
 
     def _number(self, kind: str) -> int:
@@ -396,7 +414,7 @@ class Backend(Aside):
         return f"{prefix}_{secrets.token_urlsafe(16)}"
 
     def _now_ms(self) -> int:
-        return int(self._now() * 1000)
+        return int((self._now() + self._ahead_s) * 1000)
 
 
 def _body(request: httpx.Request, model: type[M]) -> M:

@@ -11,7 +11,8 @@ from signoff.domain import event as events
 from signoff.domain.decision import Decision, Settlement, mode_fingerprint, settle
 from signoff.domain.error import GateRefusedError, InvalidToolInputError, SignoffError
 from signoff.domain.event import run_payload, usage_payload
-from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, Gate, GateKind, GateState, listed_call
+from signoff.domain.expiry import NOBODY, Limits, OnExpiry, auto_resolved, settle_expired
+from signoff.domain.gate import ASK_TOOL, EXPIRY, PLAN_TOOL, Gate, GateKind, GateState, listed_call
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
 from signoff.domain.mode import Mode
@@ -59,8 +60,10 @@ class FakeRun:
         metadata: Mapping[str, Any] | None,
         message: str,
         retry_of: int | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
-        self._world = world
+        self._world, self.limits = world, limits
+        self._reminded: set[int] = set()
         self.id, self.agent_id, self.user_id = run_id, agent_id, user_id
         self.mode, self.human, self.metadata = mode, human, metadata
         self.status = RunStatus.RUNNING
@@ -189,7 +192,41 @@ class FakeRun:
             metadata=self.metadata,
             message=message,
             retry_of=self.id,
+            limits=self.limits,
         )
+
+    def do_due(self) -> None:
+        """Reminds of what waits, and settles what nobody settled in time."""
+        now_ms = self._world.now_ms()
+        while late := [g for g in self.open if g.expires_ms is not None and g.expires_ms <= now_ms]:
+            self._expire([gate for gate in late if gate.pause == late[0].pause])
+        waiting = [g for g in self.open if g.remind_ms is not None and g.remind_ms <= now_ms]
+        for pause in sorted({gate.pause for gate in waiting} - self._reminded):
+            self._reminded.add(pause)
+            asked = [gate for gate in waiting if gate.pause == pause]
+            self._world.emit(self, events.RUN_INPUT_REMINDER, {"gates": asked, "pause": pause})
+
+    def _expire(self, gates: Sequence[Gate]) -> None:
+        policy = self.limits.on_expiry or OnExpiry.DENY
+        ends = policy is OnExpiry.CANCEL
+        settled = [] if ends else [settle_expired(gate, policy) for gate in gates]
+        rows = [{"status": item.state.value, "answers": item.answers} for item in settled]
+        if ends:
+            rows = [{"status": GateState.CANCELLED.value, "answers": None} for _ in gates]
+        extra = {
+            "gates": gates,
+            "settled": rows,
+            "pause": gates[0].pause,
+            "on_expiry": policy.value,
+            "status": "cancelled" if ends else "running",
+        }
+        self._world.emit(self, events.RUN_INPUT_EXPIRED, extra)
+        if ends:
+            self.cancel(by=EXPIRY)
+            return
+        for gate, settlement in zip(gates, settled, strict=True):
+            self._settle(Decision(request_id=gate.id, reason=NOBODY), settlement, by=EXPIRY)
+        self._resume_if_free()
 
     def reply(self, message: str) -> None:
         """Begins another turn."""
@@ -253,6 +290,8 @@ class FakeRun:
         suggested = (
             suggested_rules(use.name, patterned=False) if kind is GateKind.TOOL_APPROVAL else ()
         )
+        now_ms = self._world.now_ms()
+        times = self.limits.times(now_ms)
         return Gate(
             id=self._world.new_id("req"),
             run_id=self.id,
@@ -264,7 +303,9 @@ class FakeRun:
             tool_input=use.input,
             digest=gate_digest(*listed_call(kind, use.name, use.input)),
             suggested_rules=tuple(suggested),
-            created_ms=self._world.now_ms(),
+            created_ms=now_ms,
+            remind_ms=None if times is None else times.remind_ms,
+            expires_ms=None if times is None else times.expires_ms,
         )
 
     def _open_gates(self, gates: Sequence[Gate]) -> None:
@@ -290,6 +331,8 @@ class FakeRun:
         if decision.expected_digest not in (None, gate.digest):
             raise _refused("the request is not the one that was seen", "gate_changed", gate)
         if gate.state is not GateState.PENDING and gate.fingerprint != found.fingerprint:
+            if gate.kind is GateKind.QUESTION and auto_resolved(gate):
+                raise _refused("the time of the question was over", "auto_continued", gate)
             msg = "the request was already decided otherwise"
             raise _refused(msg, "gate_resolved_otherwise", gate)
         return found

@@ -32,8 +32,8 @@ class FakeService:
     ``metadata.script`` as the scripted model does, each until its next gate, within the call that
     lets it go on. ``sent`` is what webhook endpoints would have got.
 
-    Not here: agents and users as objects, event streams, deliveries, limits, checks of tool inputs,
-    share links, settings, the event log and the audit trail.
+    Not here: agents and users as objects, event streams, deliveries, caps, approvers, checks of tool
+    inputs, share links, settings, the event log and the audit trail.
     """
 
     def __init__(
@@ -83,6 +83,12 @@ class FakeService:
             finally:
                 self._changed.notify_all()
             return status, body
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass at once: gates with ``remind_after`` and ``expires_in`` get due."""
+        with self._changed:
+            self._backend.advance(seconds)
+            self._changed.notify_all()
 
     def changed(self, request: httpx.Request) -> bool:
         """False while a long poll has nothing new to tell."""

@@ -8,6 +8,7 @@ from typing import Any
 from signoff.client.errors import CODES
 from signoff.domain.error import SignoffError
 from signoff.domain.event import usage_payload
+from signoff.domain.expiry import auto_resolved
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.message import block_json
 from signoff.domain.rule import Rule
@@ -60,6 +61,7 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "human_in_the_loop": run.human,
         "plan_approved": run.plan_approved,
         "model": "scripted",
+        **run.limits.fields,
         "turn": run.turn,
         "open_requests": len(run.open),
         "version": run.version,
@@ -96,6 +98,11 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
         "effective_digest": gate.effective_digest or (None if pending else gate.digest),
         "created_at": iso(gate.created_ms),
         "resolved_at": None if gate.resolved_ms is None else iso(gate.resolved_ms),
+        "remind_at": None if gate.remind_ms is None else iso(gate.remind_ms),
+        "expires_at": None if gate.expires_ms is None else iso(gate.expires_ms),
+        "auto_resolved": auto_resolved(gate),
+        "approvers": None,
+        "approvals": [],
         "resumed": resumed,
         "remembered": None if pending else gate.remembered,
         "can_remember": gate.kind is GateKind.TOOL_APPROVAL and bool(gate.suggested_rules),
@@ -106,7 +113,8 @@ def asked_body(gate: Gate) -> dict[str, Any]:
     """A gate as its event has it."""
     body = gate_body(gate)
     wanted = ("request_id", "kind", "tool_name", "tool_input", "digest", "suggested_rules")
-    return {name: body[name] for name in (*wanted, "created_at")}
+    times = ("created_at", "approvers", "remind_at", "expires_at")
+    return {name: body[name] for name in (*wanted, *times)}
 
 
 def message_bodies(run: FakeRun) -> list[dict[str, Any]]:

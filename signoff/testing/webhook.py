@@ -40,6 +40,8 @@ _STATUS = {
     events.RUN_STARTED: "running",
     events.RUN_RESUMED: "running",
     events.RUN_AWAITING_INPUT: "awaiting_approval",
+    events.RUN_INPUT_REMINDER: "awaiting_approval",
+    events.RUN_INPUT_EXPIRED: "running",
     events.RUN_COMPLETED: "completed",
     events.RUN_FAILED: "failed",
     events.RUN_CANCELLED: "cancelled",
@@ -120,6 +122,11 @@ def _payload(kind: str, gate: GateName, at: int) -> dict[str, Any]:
     )
     if kind == events.RUN_AWAITING_INPUT:
         found |= awaiting(1, [_request(gate, at)])
+    elif kind == events.RUN_INPUT_REMINDER:
+        found |= {"pause": 1, "requests": [_request(gate, at, timed=True)]}
+    elif kind == events.RUN_INPUT_EXPIRED:
+        settled = {**_request(gate, at - 3600, timed=True), "status": "denied", "answers": None}
+        found |= {"pause": 1, "on_expiry": "deny", "requests": [settled]}
     elif kind in (events.RUN_COMPLETED, events.RUN_FAILED, events.RUN_CANCELLED):
         failed = kind == events.RUN_FAILED
         found |= {
@@ -136,7 +143,7 @@ def _payload(kind: str, gate: GateName, at: int) -> dict[str, Any]:
     return found
 
 
-def _request(gate: GateName, at: int) -> dict[str, Any]:
+def _request(gate: GateName, at: int, *, timed: bool = False) -> dict[str, Any]:
     tool, tool_input = listed_call(GateKind(gate), *_CALLS[gate])
     return {
         "request_id": "req_sample",
@@ -146,6 +153,9 @@ def _request(gate: GateName, at: int) -> dict[str, Any]:
         "digest": gate_digest(tool, tool_input),
         "suggested_rules": [{"tool": tool, "effect": "allow"}] if gate == "tool_approval" else [],
         "created_at": iso(at * 1000),
+        "approvers": None,
+        "remind_at": None,
+        "expires_at": iso((at + 3600) * 1000) if timed else None,
     }
 
 

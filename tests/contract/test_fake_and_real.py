@@ -520,3 +520,58 @@ def test_a_wrong_key_is_refused(side):
         pytest.raises(e.AuthenticationError),
     ):
         other.runs.list()
+
+
+def test_a_gate_that_nobody_decides_expires(client, side):
+    """Denied after its time, with a record that says so, a reminder before, and late refusals."""
+    names = ["run.input_reminder", "run.input_expired"]
+    client.webhooks.create(side.hooks, events=names)
+    run_id, (gate,) = _parked(client, expires_in=1.5, remind_after=0.5)
+    assert gate.expires_at is not None
+    until(lambda: client.runs.permissions(run_id)[0].status == "denied", what="an expiry")
+    (gate,) = client.runs.permissions(run_id)
+    assert (gate.decided_by, gate.auto_resolved) == ("expiry", True)
+    assert gate.reason == "Nobody decided in time."
+    assert "Nobody decided" in _ended(client, run_id).output
+    with pytest.raises(e.GateResolvedOtherwiseError) as caught:
+        client.runs.approve(run_id, gate.request_id)
+    assert (caught.value.standing or {})["decided_by"] == "expiry"
+
+    def told():
+        found = [item.event for item in side.arrived()]
+        mine = [row for row in found if row["data"].get("run_id") == run_id]
+        return [row for row in mine if row["type"] in names]
+
+    until(lambda: len(told()) == 2, what="two events")
+    first, second = sorted(told(), key=lambda row: row["type"], reverse=True)
+    assert [row["type"] for row in (first, second)] == names
+    (request,) = second["data"]["requests"]
+    assert (request["status"], request["answers"], second["data"]["on_expiry"]) == (
+        "denied",
+        None,
+        "deny",
+    )
+
+
+def test_a_recommended_option_answers_in_time(client):
+    """The answer is on record, and another one is too late."""
+    options = [{"label": "A (Recommended)"}, {"label": "B"}]
+    question = {"question": QUESTION, "header": "Pick", "multiSelect": False, "options": options}
+    ask = {"name": "AskUserQuestion", "input": {"questions": [question]}}
+    run_id, (gate,) = _parked(client, ask, expires_in=0.5, on_expiry="answer")
+    until(lambda: client.runs.permissions(run_id)[0].status == "allowed", what="an answer")
+    (gate,) = client.runs.permissions(run_id)
+    assert gate.tool_input["answers"] == {QUESTION: "A (Recommended)"}
+    with pytest.raises(e.AutoContinuedError):
+        client.runs.answer(run_id, {QUESTION: "B"}, request_id=gate.request_id)
+    assert "Nobody answered in time" in _ended(client, run_id).output
+
+
+def test_a_run_can_end_when_nobody_decides(client):
+    """on_expiry cancel; and a policy without a time is refused."""
+    run_id, _ = _parked(client, expires_in=0.5, on_expiry="cancel")
+    _ended(client, run_id, "cancelled")
+    (gate,) = client.runs.permissions(run_id)
+    assert (gate.status, gate.decided_by, gate.auto_resolved) == ("cancelled", "expiry", True)
+    with pytest.raises(e.ValidationError):
+        client.runs.create("go", on_expiry="deny")

@@ -6,7 +6,7 @@ from signoff import SignatureError, verify
 from signoff.domain.error import InvalidFieldError
 from signoff.domain.event import EVENT_TYPES
 from signoff.signing import verify_hex
-from signoff.testing import SECRET, signed_webhook
+from signoff.testing import SECRET, FakeService, signed_webhook
 
 
 @pytest.mark.parametrize("kind", sorted(EVENT_TYPES))
@@ -44,3 +44,26 @@ def test_parts_of_the_payload_can_be_replaced_and_kinds_are_checked():
     assert signed_webhook("run.completed", fields={"run_id": 7}).event["data"]["run_id"] == 7
     with pytest.raises(InvalidFieldError):
         signed_webhook("run.complete")
+
+
+def test_days_pass_at_once_in_the_fake():
+    """Nobody waits in a test: time is moved, and what is due happens."""
+    fake = FakeService()
+    with fake.client() as client:
+        run = client.runs.create(
+            "go",
+            human_in_the_loop=True,
+            permission_mode="approval",
+            metadata={"script": [{"tool_calls": [{"name": "send_email", "input": {}}]}, {}]},
+            remind_after=3600,
+            expires_in=3 * 86_400,
+        )
+        client.webhooks.create(
+            "https://a.example", events=["run.input_reminder", "run.input_expired"]
+        )
+        fake.advance(2 * 86_400)
+        assert client.runs.get(run.id).status == "awaiting_approval"
+        assert [item.type for item in fake.sent] == ["run.input_reminder"]
+        fake.advance(86_400)
+        assert client.runs.get(run.id).status == "completed"
+        assert [item.type for item in fake.sent][1:] == ["run.input_expired"]
