@@ -129,6 +129,10 @@ def calling(client: Client) -> None:
     assert_type(client.users.update("u", run_limit=None), User)
     assert_type(client.agents.create("Assistant", model="scripted"), Agent)
     client.runs.create("go", permission_mode="yolo")  # type: ignore[arg-type]
+    client.runs.create("go", expires_in=60, remind_after=1.5, on_expiry="cancel")
+    client.runs.create("go", approvers={"any_of": ["user:ann", "webhook:7"], "quorum": 2})
+    client.runs.create("go", on_expiry="allow")  # type: ignore[arg-type]
+    assert_type(run.requested_by, list[str])
     client.runs.create("go", permision_mode="plan")  # type: ignore[call-arg]
     client.runs.wait(run.id, on_approval=answering)  # type: ignore[arg-type]
     client.runs.approve(run.id, "req_1", "maybe")  # type: ignore[arg-type]
