@@ -7,6 +7,7 @@ import pytest
 
 from signoff.store.accounts import key_digest
 from tests.integration.service.world import KEY, QUESTIONS, SEND, client
+from tests.time_travel import pass_time
 
 NAMES = ("ann", "ben", "cid")
 ME = f"key:{key_digest(KEY)[:16]}"
@@ -324,3 +325,16 @@ async def test_receivers_are_told_who_may_decide(world, people):
         "quorum": 2,
         "exclude_requester": True,
     }
+
+
+@pytest.mark.anyio
+async def test_half_a_quorum_is_none_when_the_time_is_over(world, people):
+    """One of two allowed: nobody decided, and the second is too late."""
+    run_id, (gate,) = await world.parked(approvers=quorum(people, 2, "ann", "ben"), expires_in=60)
+    await say(people["ann"][1], run_id, gate)
+    await pass_time(world.store, 61)
+    late = await say(people["ben"][1], run_id, gate)
+    assert code(late) == (404, "gate_resolved_otherwise")
+    (found,) = await world.gates(run_id)
+    assert (found["status"], found["decided_by"]) == ("denied", "expiry")
+    assert [row["by"] for row in found["approvals"]] == [people["ann"][0]]
