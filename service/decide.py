@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 #: What may be wrong with a decision.
 CODES = (
+    "auto_continued",
+    "not_an_approver",
+    "requester_may_not_decide",
     "answer_required",
     "denied_by_rule",
     "gate_cancelled",

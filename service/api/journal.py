@@ -50,7 +50,8 @@ async def events(call: Call) -> Json:
 async def audit(call: Call) -> Json:
     """Who decided what, what was started with which digest, and what came too late; newest first.
 
-    ``action`` is ``decision``, ``mode``, ``cancel``, ``tool_start`` or ``late_result``.
+    ``action`` is ``decision``, ``assent``, ``refused``, ``reminder``, ``mode``, ``cancel``,
+    ``tool_start`` or ``late_result``.
     """
     query = call.query
     limit, after = query.limit(), query.text("starting_after")

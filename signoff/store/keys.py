@@ -181,11 +181,6 @@ def open_gates(prefix: str, account: str) -> str:
     return f"{prefix}open:{account}"
 
 
-def audit(prefix: str, account: str) -> str:
-    """Who decided, refused, switched and cancelled what in an account's runs."""
-    return f"{prefix}audit:{account}"
-
-
 def requesters(prefix: str, run_id: int) -> str:
     """Who asked for work in a run after it had started."""
     return f"{prefix}askers:{run_id}"
