@@ -18,6 +18,7 @@ from tests.conftest import SECRET_KEY
 from tests.integration.sequences import tools
 from tests.integration.sequences.strict import QUESTION, StrictProvider
 from tests.integration.service.world import KEY, client, serving, settings
+from tests.time_travel import do_due, pass_time
 from webhooks.publish import Publisher
 from workers.driver import Driver
 from workers.engine import Engine
@@ -27,6 +28,7 @@ from workers.tools import Tools
 
 pytestmark = pytest.mark.anyio
 MOVES = 14
+EXPIRES_S = 3600
 SHARD = "sg:{s0}:"
 
 
@@ -121,6 +123,8 @@ class Life:
                 "human_in_the_loop": True if mode == "approval" else rng.random() < 0.7,
                 "permission_mode": mode,
                 "max_turns": rng.choice((3, 50)),
+                "expires_in": EXPIRES_S,
+                "on_expiry": rng.choice(("deny", "deny", "answer", "cancel")),
             },
         )
         assert made.status_code == 201, made.text
@@ -149,7 +153,7 @@ class Life:
         elif kind == "rule":
             await self._rule(rng)
         elif kind == "expire":
-            await self.time_passes(rng.choice(pending))
+            await self.nobody_decides()
         else:
             chosen = rng.sample(pending, k=len(pending) if kind == "batch" else 1)
             items = [self.decision(rng, gate) for gate in chosen]
@@ -158,8 +162,10 @@ class Life:
     async def say(self, run_id: int, text: str) -> None:
         await self._post(f"/v1/runs/{run_id}/reply", {"message": text, "stream": False})
 
-    async def time_passes(self, gate: dict[str, Any]) -> None:
-        """Nobody decides in time; here the gates have no limit, so nothing happens."""
+    async def nobody_decides(self) -> None:
+        """The time of the open gates is over."""
+        await pass_time(self.store, EXPIRES_S + 1)
+        await do_due(self.store, self.engine.publisher)
 
     def decision(self, rng: random.Random, gate: dict[str, Any]) -> dict[str, Any]:
         """A decision that fits the gate."""
