@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from service.context import TRIES, Context
 from signoff.domain import event as events
-from signoff.domain.call import Call, CallState, cut_off, results_message
+from signoff.domain.call import CANCELLED, Call, CallState, cut_off, results_message
 from signoff.domain.decision import mode_fingerprint
 from signoff.domain.error import ConflictError, StaleError, UnavailableError
 from signoff.domain.frame import frame
@@ -19,7 +19,6 @@ from signoff.store.records import RunRecord
 from signoff.store.turns import Announcement
 
 logger = logging.getLogger(__name__)
-INTERRUPTED = "The run was cancelled before this call finished."
 
 
 async def cancel(context: Context, account: str, run_id: int, *, by: str) -> None:
@@ -33,7 +32,7 @@ async def cancel(context: Context, account: str, run_id: int, *, by: str) -> Non
         run = await store.runs.load(account, run_id)
         _check_active(run)
         calls = await store.runs.calls(run_id) if run.phase == "calls" else []
-        closed = cut_off(calls, INTERRUPTED)
+        closed = cut_off(calls, CANCELLED)
         waiting = await store.turns.inbox(run_id) if run.queued else []
         try:
             await store.decisions.cancel(

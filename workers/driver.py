@@ -16,7 +16,7 @@ from typing import Any
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
-from signoff.domain.frame import frame, gate_frames, result_frames
+from signoff.domain.frame import MODEL_END, MODEL_START, frame, gate_frames, result_frames
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, Text
@@ -230,7 +230,11 @@ class Driver:
         if self.run.turn_steps >= int(self.run.config.get("max_turns", 2000)):
             await self._fail("max_turns_exceeded", "the turn reached its limit of model calls")
             return True
-        before = await engine.insist(engine.histories.load, self.run.id)
+        started = frame(MODEL_START, step=self.run.step + 1, model=self.run.config["model"])
+        before, _ = await asyncio.gather(
+            engine.insist(engine.histories.load, self.run.id),
+            engine.insist(engine.store.runs.append_frame, self.run.id, started),
+        )
         results = self._results()
         try:
             reply, frames = await ask_model(
@@ -326,7 +330,7 @@ class Driver:
             pause=pause,
             fanout=fanout,
             ending=ending,
-            frames=[*frames, *_step_frames(judged, ending)],
+            frames=[*frames, *_step_frames(judged, ending, step=run.step + 1, usage=usage)],
         )
 
     async def _ending(self, reply: ModelReply, owed: Answer, usage: Mapping[str, int]) -> Ending:
@@ -434,7 +438,9 @@ def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: n + more.get(name, 0) for name, n in total.items()}
 
 
-def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
+def _step_frames(
+    judged: JudgedStep, ending: Ending | None, *, step: int, usage: Mapping[str, int]
+) -> list[bytes]:
     frames: list[bytes] = []
     for call in judged.calls:
         frames.append(frame("tool-call-start", toolCallId=call.id, toolName=call.tool))
@@ -442,6 +448,7 @@ def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
         frames.append(frame("tool-call-end", toolCallId=call.id))
         if call.result is not None:
             frames.extend(result_frames(call.id, call.result))
+    frames.append(frame(MODEL_END, step=step, usage=usage))
     for opened in judged.gates:
         shown = {
             "request_id": opened.gate.id,
@@ -449,6 +456,7 @@ def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
             "tool_name": opened.tool,
             "tool_input": opened.tool_input,
             "digest": opened.digest,
+            "suggested_rules": opened.gate.suggested_rules,
         }
         frames.extend(gate_frames(shown, judged.calls[opened.gate.n].id))
     if ending is not None and ending.error is not None:
