@@ -160,6 +160,7 @@ class Translator:
     def _end(self, reason: str, error: dict[str, str] | None = None) -> None:
         self._reply()
         self._close_model()
+        self._drop_calls()
         self._add("REPLY_END", session_id=str(self._run_id), finished_reason=reason, error=error)
         self._forget()
         self._open, self._over = False, True
@@ -179,7 +180,7 @@ class Translator:
         self._reply()
         # Still open: the worker of that call is gone, and the call is made again.
         self._close_model(finished="interrupted")
-        self._calls.clear()
+        self._drop_calls()
         self._calling = True
         self._add("MODEL_CALL_START", model_name=str(frame.get("model") or self._model))
 
@@ -240,10 +241,10 @@ class Translator:
 
     def _call_start(self, frame: Shown) -> None:
         self._speaking()
-        call = self._calls[str(frame["toolCallId"])] = _Call(str(frame["toolName"]))
-        self._add(
-            "TOOL_CALL_START", tool_call_id=str(frame["toolCallId"]), tool_call_name=call.shown
-        )
+        call_id, call = str(frame["toolCallId"]), _Call(str(frame["toolName"]))
+        if call_id not in self._calls:
+            self._calls[call_id] = call
+            self._add("TOOL_CALL_START", tool_call_id=call_id, tool_call_name=call.shown)
 
     def _call_delta(self, frame: Shown) -> None:
         call = self._calls.get(str(frame["toolCallId"]))
@@ -328,6 +329,13 @@ class Translator:
             self._held.append((step, frame))
         else:
             step(frame)
+
+    def _drop_calls(self) -> None:
+        """Forgets calls whose results were never seen; what was begun is ended."""
+        for call_id, call in self._calls.items():
+            if call.opened:
+                self._result(call_id, call, TURN_ENDED, "interrupted")
+        self._calls.clear()
 
     def _interrupt(self, text: str) -> None:
         for call_id, call in self._calls.items():
