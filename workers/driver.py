@@ -303,6 +303,7 @@ class Driver:
             "cost_micros": reply.usage.cost_micros,
         }
         pause = fanout = ending = None
+        last: list[bytes] = []
         if judged.gates:
             rows = [
                 engine.publisher.request_payload(
@@ -319,7 +320,7 @@ class Driver:
             fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
         if not judged.calls and owed.request is None:
             ending = await self._ending(reply, owed, _added(run.usage, usage))
-            frames = [*frames, self._metrics(ending.status, _added(run.usage, usage))]
+            last = [self._metrics(ending.status, _added(run.usage, usage)), _end_frame(ending)]
         return StepCommit(
             commit_id=commit_id,
             messages=added,
@@ -330,7 +331,11 @@ class Driver:
             pause=pause,
             fanout=fanout,
             ending=ending,
-            frames=[*frames, *_step_frames(judged, ending, step=run.step + 1, usage=usage)],
+            frames=[
+                *frames,
+                *_step_frames(judged, frame(MODEL_END, step=run.step + 1, usage=usage)),
+                *last,
+            ],
         )
 
     async def _ending(self, reply: ModelReply, owed: Answer, usage: Mapping[str, int]) -> Ending:
@@ -438,9 +443,7 @@ def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: n + more.get(name, 0) for name, n in total.items()}
 
 
-def _step_frames(
-    judged: JudgedStep, ending: Ending | None, *, step: int, usage: Mapping[str, int]
-) -> list[bytes]:
+def _step_frames(judged: JudgedStep, model_end: bytes) -> list[bytes]:
     frames: list[bytes] = []
     for call in judged.calls:
         frames.append(frame("tool-call-start", toolCallId=call.id, toolName=call.tool))
@@ -448,7 +451,7 @@ def _step_frames(
         frames.append(frame("tool-call-end", toolCallId=call.id))
         if call.result is not None:
             frames.extend(result_frames(call.id, call.result))
-    frames.append(frame(MODEL_END, step=step, usage=usage))
+    frames.append(model_end)
     for opened in judged.gates:
         shown = {
             "request_id": opened.gate.id,
@@ -459,8 +462,10 @@ def _step_frames(
             "suggested_rules": opened.gate.suggested_rules,
         }
         frames.extend(gate_frames(shown, judged.calls[opened.gate.n].id))
-    if ending is not None and ending.error is not None:
-        frames.append(frame("error", error=ending.error, error_code=ending.error_code))
-    elif ending is not None:
-        frames.append(frame("done", stop_reason="end_turn"))
     return frames
+
+
+def _end_frame(ending: Ending) -> bytes:
+    if ending.error is not None:
+        return frame("error", error=ending.error, error_code=ending.error_code)
+    return frame("done", stop_reason="end_turn")

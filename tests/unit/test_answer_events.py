@@ -38,6 +38,7 @@ RUN = RunRecord(
     takeovers=0,
     config={},
     output=None,
+    output_data=None,
     error=None,
     error_code=None,
     usage={},
