@@ -12,6 +12,8 @@ from signoff.strictjson import MAX_BYTES, loads
 
 M = TypeVar("M", bound=BaseModel)
 _SHOWN_PATH = 200
+#: Lists whose items are named as ``decisions[0]``, like those of refused batches.
+_INDEXED = ("decisions", "confirm_results", "execution_results", "answers")
 _MAX_LENGTH_DIGITS = 12
 
 
@@ -103,7 +105,7 @@ def _invalid(error: ValidationError, under: str) -> InvalidFieldError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = under
     for part in first["loc"]:
-        if isinstance(part, int) and path.endswith("decisions"):
+        if isinstance(part, int) and path.endswith(_INDEXED):
             path += f"[{part}]"
         else:
             path += f".{part}" if path else str(part)

@@ -23,6 +23,7 @@ from signoff.domain.error import (
 )
 from signoff.domain.event import run_payload
 from signoff.domain.expiry import Limits
+from signoff.domain.frame import TURN_START, frame
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
 from signoff.model_name import SCRIPTED
@@ -185,6 +186,7 @@ async def _make(context: Context, order: Order, start: Start, run_id: int) -> Ru
         fanout=await context.publisher.fanout_for(
             order.account, run_id, user_id, events.RUN_STARTED
         ),
+        frames=(frame(TURN_START, turn=1),),
     )
     return await write(context, new)
 

@@ -84,6 +84,8 @@ class Docket:
     decisions: Sequence[Decision]
     decider: Decider
     known: tuple[RunRecord, Sequence[Gate]] | None = None
+    #: What the list is called in the request.
+    under: str = "decisions"
 
 
 class _RefusedError(Exception):
@@ -103,7 +105,7 @@ async def decide(context: Context, docket: Docket) -> Ruling:
 
 
 async def decide_batch(context: Context, docket: Docket) -> Ruling:
-    """Applies all decisions or none; the error names the first in the way as ``decisions[i]``."""
+    """Applies all decisions or none; the error names the first in the way, ``decisions[i]``."""
     try:
         return await _decide(context, docket)
     except _RefusedError as refused:
@@ -117,7 +119,7 @@ async def decide_batch(context: Context, docket: Docket) -> Ruling:
             for n, error in refused.refusals
         ]
         n, first = refused.refusals[0]
-        at = f"decisions[{n}]"
+        at = f"{docket.under}[{n}]"
         raise SignoffError(
             f"{at}: {first.message}",
             code=first.code,

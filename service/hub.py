@@ -55,15 +55,17 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One frame with its type and its bytes on the wire."""
+    """Frame ``n`` of the entry at ``place``, with its type and its bytes on the wire."""
 
     kind: str
     wire: bytes
+    place: Place
+    n: int
 
     @property
     def raw(self) -> bytes:
         """The frame itself."""
-        return self.wire.partition(b"data: ")[2]
+        return self.wire.partition(b"data: ")[2].rstrip(b"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,12 @@ def item_of(entry: Entry, behind: int = -1) -> Item:
     """The entry with its frames behind number ``behind``."""
     place = f"{entry.place[0]}-{entry.place[1]}"
     shown = tuple(
-        Shown(kind_of(raw), b"id: %s-%d\ndata: %s\n\n" % (place.encode(), n, _line(raw)))
+        Shown(
+            kind_of(raw),
+            b"id: %s-%d\ndata: %s\n\n" % (place.encode(), n, _line(raw)),
+            entry.place,
+            n,
+        )
         for n, raw in enumerate(entry.frames)
         if n > behind
     )

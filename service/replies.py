@@ -16,6 +16,7 @@ from signoff.domain.error import (
     StaleError,
     UnavailableError,
 )
+from signoff.domain.frame import TURN_START, frame
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
 from signoff.store import keys
@@ -150,6 +151,7 @@ async def _start(
         human_in_the_loop=override.human,
         config=config,
         plan_again=override.mode is Mode.PLAN,
+        frames=(frame(TURN_START, turn=run.turn + 1),),
     )
     if await context.store.turns.start(run, turn, queued=False):
         context.hint(run.id)

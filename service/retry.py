@@ -9,6 +9,7 @@ from service.create import Created, check_enabled, write
 from signoff.domain import event as events
 from signoff.domain.error import ConflictError, MissingError, StaleError, UnavailableError
 from signoff.domain.event import run_payload
+from signoff.domain.frame import TURN_START, frame
 from signoff.domain.gate import GateKind, GateState
 from signoff.domain.message import Message, Text
 from signoff.domain.run import RETRYABLE
@@ -95,6 +96,7 @@ async def _make(context: Context, run: RunRecord, child_id: int, *, by: str) -> 
             fanout=await publisher.fanout_for(
                 run.account, child_id, run.user_id, events.RUN_STARTED
             ),
+            frames=(frame(TURN_START, turn=1),),
         ),
     )
 

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.context import Call
+from service.formats import DEFAULT, FORMATS, Format, MakeFormat, Mark, WireFormat
 from service.hub import Item, Shown, Watch, item_of
 from service.protocol import LINE, Line
 from signoff.domain.error import (
@@ -22,7 +23,7 @@ from signoff.domain.error import (
     UnauthorizedError,
     UnavailableError,
 )
-from signoff.domain.frame import START, TERMINAL, Place, Progress, frame
+from signoff.domain.frame import START, TERMINAL, Entry, Place, Progress
 from signoff.store.records import RunRecord
 
 logger = logging.getLogger(__name__)
@@ -31,12 +32,10 @@ _CHUNK = 64 * 1024
 #: Entries that a page begins with, and has at most.
 _FEW, _MOST = 4, 128
 _RETRY_S = 0.5
-_DONE = b"data: [DONE]\n\n"
 _KEEP_ALIVE = b": keep-alive\n\n"
 #: An id of an event, as clients see it.
-MARK = "^([0-9]{1,20})-([0-9]{1,20})(?:-([0-9]{1,5}))?$"
+MARK = r"^([0-9]{1,20})-([0-9]{1,20})(?:-([0-9]{1,5})(?:\.([0-9]{1,5}))?)?$"
 _MARK = re.compile(MARK.encode())
-_WHOLE = 10**6
 
 
 class _StalledError(Exception):
@@ -55,6 +54,15 @@ class Plan:
     after: Place = START
     joined: bool = False
     first: Item | None = None
+    format: Format = field(default_factory=WireFormat)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The last event that a watcher has seen, and the entry that it is of."""
+
+    mark: Mark
+    entry: Entry
 
 
 def begun(
@@ -64,33 +72,29 @@ def begun(
     return EventStream(call, Plan(run_id=run_id, after=after), headers)
 
 
-async def joined(call: Call, run: RunRecord) -> EventStream:
+async def joined(call: Call, run: RunRecord, format_name: str = DEFAULT) -> EventStream:
     """The stream of a run that is under way, whole or from the ``Last-Event-ID`` of the request.
 
     Raises ConflictError ``run_not_active`` for a run that has ended, unless the request resumes
     and something is left to be sent.
     """
-    plan, left = await _resumed(call, run), True
-    if run.status.terminal:
-        resuming = plan.after != START
-        left = resuming and bool(
-            (plan.first and plan.first.frames)
-            or await call.context.store.frames.page(run.id, plan.after, 1)
-        )
-    if not left:
+    make = FORMATS[format_name]
+    seen = await _seen(call, run)
+    if run.status.terminal and not (seen and await _left(call, run, make, seen)):
         raise ConflictError(
             f"the run is {run.status.value}: it has no stream to join",
             code="run_not_active",
             details={"run_status": run.status.value},
         )
-    return EventStream(call, plan)
+    return EventStream(call, _plan(run, make, seen))
 
 
-async def _resumed(call: Call, run: RunRecord) -> Plan:
-    mark = call.header(b"last-event-id")
-    if not mark:
-        return Plan(run_id=run.id, joined=True)
-    found = _MARK.fullmatch(mark)
+async def _seen(call: Call, run: RunRecord) -> _Seen | None:
+    """How far the watcher is in this run; None for nothing that is known here."""
+    raw = call.header(b"last-event-id")
+    if not raw:
+        return None
+    found = _MARK.fullmatch(raw)
     if found is None:
         msg = "Last-Event-ID is not an id of this stream"
         raise InvalidFieldError(msg, field="last-event-id")
@@ -98,9 +102,33 @@ async def _resumed(call: Call, run: RunRecord) -> Plan:
     entry = await call.context.store.frames.entry(run.id, place)
     if entry is None:
         # Another run's, or too old to be there: the watcher gets everything there is.
-        return Plan(run_id=run.id, joined=True)
-    first = item_of(entry, int(found[3]) if found[3] else _WHOLE)
-    return Plan(run_id=run.id, after=place, joined=True, first=first)
+        return None
+    n, k = (None if part is None else int(part) for part in found.groups()[2:])
+    return _Seen(Mark(place=place, n=n, k=k), entry)
+
+
+def _plan(run: RunRecord, make: MakeFormat, seen: _Seen | None) -> Plan:
+    shape = make(run, None if seen is None else seen.mark)
+    if seen is None or shape.whole:
+        return Plan(run_id=run.id, joined=True, format=shape)
+    mark = seen.mark
+    rest = None if mark.n is None else item_of(seen.entry, mark.n)
+    return Plan(run_id=run.id, after=mark.place, joined=True, first=rest, format=shape)
+
+
+async def _left(call: Call, run: RunRecord, make: MakeFormat, seen: _Seen) -> bool:
+    """Whether anything is to be shown to the watcher of a run that has ended."""
+    plan = _plan(run, make, seen)
+    items, place = [] if plan.first is None else [plan.first], plan.after
+    while True:
+        # All in order, as a format may need those before.
+        for shown in _frames(items):
+            if plan.format.show(shown):
+                return True
+        items = await call.context.streams.page(run.id, place, _MOST)
+        if not items:
+            return False
+        place = items[-1].place
 
 
 class EventStream(Response):
@@ -163,6 +191,7 @@ class _Body:
         self._hub = call.context.streams
         self._place = plan.after
         self._count = _FEW
+        self._format = plan.format
         self._progress = Progress()
         self._clock = asyncio.get_running_loop().time
         self._sent_at = self._checked_at = self._clock()
@@ -170,7 +199,7 @@ class _Body:
     async def write(self) -> None:
         """Everything from the first frame to the end of the body."""
         try:
-            await self._put(_data(frame("metadata", payload={"run_id": self._plan.run_id})))
+            await self._put(self._format.head(self._plan.run_id))
             if not (self._plan.joined and await self._replay()):
                 self._watch.settle(self._place)
                 await self._follow()
@@ -183,17 +212,10 @@ class _Body:
 
     async def _replay(self) -> bool:
         """Sends what is there; True when the body ends with it."""
-        ended: Shown | None = None
+        ended: bytes | None = None
         items = [] if self._plan.first is None else [self._plan.first]
         while True:
-            out: list[bytes] = []
-            for shown in _frames(items):
-                self._progress.note(shown.kind, shown.raw)
-                # What follows the end of a turn belongs to the next one.
-                ended = shown if shown.kind in TERMINAL else None
-                if ended is None:
-                    out.append(shown.wire)
-            await self._put(*out)
+            ended = await self._put_replayed(items, ended)
             items = await self._page()
             if items:
                 continue
@@ -204,15 +226,35 @@ class _Body:
                 if not items:
                     break
             else:
-                ended = None  # the next turn has begun and has said nothing yet
+                # The next turn has begun and has said nothing yet.
+                await self._put(self._earlier(ended))
+                ended = None
                 break
         if self._ending:
             return True
-        await self._put(_data(frame("replay_complete")))
+        await self._put(self._format.replayed)
         if ended is not None:
-            await self._put(ended.wire, _DONE)
+            await self._put(ended, self._format.last)
             return True
         return await self._parked()
+
+    async def _put_replayed(self, items: list[Item], ended: bytes | None) -> bytes | None:
+        """Sends entries, but for the end of a turn that nothing follows yet, which it returns."""
+        out: list[bytes] = []
+        for shown in _frames(items):
+            wire = self._take(shown)
+            if ended is not None:
+                # What follows the end of a turn belongs to the next one.
+                out.append(self._earlier(ended))
+            ended = wire if shown.kind in TERMINAL else None
+            if ended is None:
+                out.append(wire)
+        await self._put(*out)
+        return ended
+
+    def _earlier(self, ended: bytes) -> bytes:
+        """The end of a turn that is not the last, as far as it is shown."""
+        return ended if self._format.all_ends else b""
 
     async def _page(self) -> list[Item]:
         """The next entries of the store, waiting for it if it is away."""
@@ -257,19 +299,24 @@ class _Body:
         """Sends entries; True when the turn ends with them."""
         out: list[bytes] = []
         for shown in _frames(items):
-            self._progress.note(shown.kind, shown.raw)
-            out.append(shown.wire)
+            out.append(self._take(shown))
             if shown.kind in TERMINAL:
-                await self._put(*out, _DONE)
+                await self._put(*out, self._format.last)
                 return True
         await self._put(*out)
         return False
+
+    def _take(self, shown: Shown) -> bytes:
+        """The bytes of the next frame."""
+        if self._format.fresh(shown):
+            self._progress.note(shown.kind, shown.raw)
+        return self._format.show(shown)
 
     async def _parked(self) -> bool:
         """Whether gates are open, so that the body may end; shows one again if it has to."""
         restated = self._progress.restated()
         if restated is not None:
-            await self._put(_data(restated))
+            await self._put(self._format.restated(restated))
         return self._progress.parked
 
     async def _idle(self) -> None:
@@ -294,7 +341,7 @@ class _Body:
             # Its last frame is there, unless the stream was lost.
             items = await self._page()
             if not (items and await self._show(items)):
-                await self._put(_DONE)
+                await self._put(self._format.last)
         except UnauthorizedError:
             return False
         except UnavailableError:
@@ -337,7 +384,7 @@ class _Body:
         """Ends the body of a watcher that does not read, with a last word if there is a way."""
         logger.info("stream_dropped run=%d code=slow_reader", self._plan.run_id)
         text = "This stream was not read fast enough. The run goes on: join it again."
-        last = _data(frame("error", error=text, error_code="slow_reader"))
+        last = self._format.dropped(text, "slow_reader")
         message: dict[str, Any] = {"type": "http.response.body", "body": last, "more_body": False}
         if self._line is not None:
             self._line.last_word()
@@ -351,10 +398,6 @@ class _Body:
             pass
 
 
-def _data(raw: bytes) -> bytes:
-    return b"data: %s\n\n" % raw
-
-
 def _frames(items: list[Item]) -> Iterator[Shown]:
     return (shown for item in items for shown in item.frames)
 
@@ -362,7 +405,7 @@ def _frames(items: list[Item]) -> Iterator[Shown]:
 def _chunks(parts: tuple[bytes, ...]) -> Iterator[bytes]:
     waiting: list[bytes] = []
     size = 0
-    for part in parts:
+    for part in filter(None, parts):
         if waiting and size + len(part) > _CHUNK:
             yield b"".join(waiting)
             waiting, size = [], 0

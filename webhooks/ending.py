@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from signoff.domain import event as events
-from signoff.domain.call import CallState, cut_off, results_message
+from signoff.domain.call import CANCELLED, CallState, cut_off, results_message
 from signoff.domain.frame import frame
 from signoff.store.decisions import Lapse
 from signoff.store.facade import Store
 from signoff.store.records import RunRecord
 from signoff.store.turns import Announcement
 from webhooks.publish import Publisher
-
-INTERRUPTED = "The run was cancelled before this call finished."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +33,7 @@ async def end(parts: Parts, run: RunRecord, *, by: str, lapse: Lapse | None = No
     store, publisher = parts.store, parts.publisher
     # The run was read first: what the calls do afterwards moves its revision, and is noticed.
     calls = await store.runs.calls(run.id) if run.phase == "calls" else []
-    closed = cut_off(calls, INTERRUPTED)
+    closed = cut_off(calls, CANCELLED)
     waiting = await store.turns.inbox(run.id) if run.queued else []
     message = None
     if calls:

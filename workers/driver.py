@@ -18,7 +18,7 @@ from signoff.domain.approval import Approval
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
 from signoff.domain.expiry import GateTimes, Limits
-from signoff.domain.frame import frame, gate_frames, result_frames
+from signoff.domain.frame import MODEL_END, MODEL_START, frame, gate_frames, result_frames
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, Text
@@ -245,7 +245,11 @@ class Driver:
         if self.run.turn_steps >= int(self.run.config.get("max_turns", 2000)):
             await self._fail("max_turns_exceeded", "the turn reached its limit of model calls")
             return True
-        before = await engine.insist(engine.histories.load, self.run.id)
+        started = frame(MODEL_START, step=self.run.step + 1, model=self.run.config["model"])
+        before, _ = await asyncio.gather(
+            engine.insist(engine.histories.load, self.run.id),
+            engine.insist(engine.store.runs.append_frame, self.run.id, started),
+        )
         results = self._results()
         try:
             reply, frames = await ask_model(
@@ -314,6 +318,7 @@ class Driver:
             "cost_micros": reply.usage.cost_micros,
         }
         pause = fanout = ending = times = None
+        last: list[bytes] = []
         if judged.gates:
             times = await self._times()
             rows = [
@@ -333,7 +338,7 @@ class Driver:
             fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
         if not judged.calls and owed.request is None:
             ending = await self._ending(reply, owed, _added(run.usage, usage))
-            frames = [*frames, self._metrics(ending.status, _added(run.usage, usage))]
+            last = [self._metrics(ending.status, _added(run.usage, usage)), _end_frame(ending)]
         return StepCommit(
             commit_id=commit_id,
             messages=added,
@@ -345,7 +350,11 @@ class Driver:
             times=times,
             fanout=fanout,
             ending=ending,
-            frames=[*frames, *_step_frames(judged, ending)],
+            frames=[
+                *frames,
+                *_step_frames(judged, frame(MODEL_END, step=run.step + 1, usage=usage)),
+                *last,
+            ],
         )
 
     async def _ending(self, reply: ModelReply, owed: Answer, usage: Mapping[str, int]) -> Ending:
@@ -453,7 +462,7 @@ def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: n + more.get(name, 0) for name, n in total.items()}
 
 
-def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
+def _step_frames(judged: JudgedStep, model_end: bytes) -> list[bytes]:
     frames: list[bytes] = []
     for call in judged.calls:
         frames.append(frame("tool-call-start", toolCallId=call.id, toolName=call.tool))
@@ -461,6 +470,7 @@ def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
         frames.append(frame("tool-call-end", toolCallId=call.id))
         if call.result is not None:
             frames.extend(result_frames(call.id, call.result))
+    frames.append(model_end)
     for opened in judged.gates:
         shown = {
             "request_id": opened.gate.id,
@@ -468,10 +478,13 @@ def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
             "tool_name": opened.tool,
             "tool_input": opened.tool_input,
             "digest": opened.digest,
+            "suggested_rules": opened.gate.suggested_rules,
         }
         frames.extend(gate_frames(shown, judged.calls[opened.gate.n].id))
-    if ending is not None and ending.error is not None:
-        frames.append(frame("error", error=ending.error, error_code=ending.error_code))
-    elif ending is not None:
-        frames.append(frame("done", stop_reason="end_turn"))
     return frames
+
+
+def _end_frame(ending: Ending) -> bytes:
+    if ending.error is not None:
+        return frame("error", error=ending.error, error_code=ending.error_code)
+    return frame("done", stop_reason="end_turn")

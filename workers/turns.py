@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from signoff.domain import event as events
 from signoff.domain.call import TURN_ENDED, Call, cut_off, results_message
+from signoff.domain.frame import TURN_START, frame
 from signoff.domain.message import Message, Text
 from signoff.store.records import RunRecord
 from signoff.store.turns import Announcement, NewTurn
@@ -35,6 +36,7 @@ async def next_turn(engine: Engine, run: RunRecord, calls: list[Call]) -> bool:
                 fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_STARTED),
             )
         ],
+        frames=(frame(TURN_START, turn=run.turn + 1),),
     )
     await engine.insist(engine.store.turns.start, run, turn, queued=True)
     return True

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from service import control
 from service.context import Call
 from service.create import CODES, ROUTE, create, create_once, rate_headers, read_order
+from service.formats import DEFAULT, FORMATS
 from service.idempotency import idempotency_key
 from service.operation import (
     IDEMPOTENCY,
@@ -15,6 +16,7 @@ from service.operation import (
     SCOPED,
     STREAM,
     USER,
+    choice,
     flag,
     header,
     ok,
@@ -115,13 +117,16 @@ async def get(call: Call) -> Json:
     STREAM,
     parameters=(
         USER,
+        choice("format", list(FORMATS), "how the events are written; `signoff` unless given"),
         header("Last-Event-ID", "the `id` of the event after which to go on", pattern=MARK),
     ),
     refuses=["run_not_active"],
 )
 async def stream(call: Call) -> Response:
     """The events of a run that is under way, from its start or from ``Last-Event-ID``."""
-    return await joined(call, await load(call, call.query))
+    query = call.query
+    chosen = query.choice("format", FORMATS) or DEFAULT
+    return await joined(call, await load(call, query), chosen)
 
 
 @operation(ok(RunBody), parameters=[USER], refuses=("end_user_required", "run_not_active"))

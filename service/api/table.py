@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from service.api import (
     account_settings,
+    agent_events,
     agents,
     callbacks,
     development,
@@ -37,6 +38,7 @@ def surface_routes(surface: Surface) -> list[Served]:
         route(surface, "/runs/{run_id}/approve", {"POST": gates.approve}),
         route(surface, "/runs/{run_id}/answer", {"POST": gates.answer}),
         route(surface, "/runs/{run_id}/decisions", {"POST": gates.decisions}),
+        route(surface, "/runs/{run_id}/events", {"POST": agent_events.post}),
         route(surface, "/runs/{run_id}/cancel", {"POST": runs.cancel}),
         route(surface, "/runs/{run_id}/permission-mode", {"PATCH": runs.permission_mode}),
         route(surface, "/runs/{run_id}/reply", {"POST": replies.post}),

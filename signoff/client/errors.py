@@ -27,8 +27,17 @@ of its status, with ``code`` as it came.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from signoff.client.errors_own import CallbackResultError as CallbackResultError
+from signoff.client.errors_own import ConnectionFailedError as ConnectionFailedError
+from signoff.client.errors_own import InvalidArgumentError as InvalidArgumentError
+from signoff.client.errors_own import NoCallbackError as NoCallbackError
+from signoff.client.errors_own import RequestTimeoutError as RequestTimeoutError
+from signoff.client.errors_own import RunFailedError as RunFailedError
+from signoff.client.errors_own import StreamInterruptedError as StreamInterruptedError
+from signoff.client.errors_own import UnexpectedAnswerError as UnexpectedAnswerError
+from signoff.client.errors_own import WaitTimeoutError as WaitTimeoutError
 from signoff.client.errors_status import SERVER, UNAVAILABLE
 from signoff.client.errors_status import ApiError as ApiError
 from signoff.client.errors_status import AuthenticationError as AuthenticationError
@@ -40,10 +49,6 @@ from signoff.client.errors_status import PermissionDeniedError as PermissionDeni
 from signoff.client.errors_status import RateLimitError as RateLimitError
 from signoff.client.errors_status import ServerError as ServerError
 from signoff.client.errors_status import UnavailableError as UnavailableError
-from signoff.domain.error import SignoffError
-
-if TYPE_CHECKING:
-    from signoff.client.values import PermissionRequest, Run
 
 _BAD_REQUEST = 400
 
@@ -88,6 +93,18 @@ class AutoContinuedError(ConflictError):
     """Nobody answered the question in time, so the run went on; see ``standing``."""
 
     code = "auto_continued"
+
+
+class ReplyNotFoundError(NotFoundError):
+    """The run has no reply of this id."""
+
+    code = "reply_not_found"
+
+
+class ReplyNotCurrentError(ConflictError):
+    """The reply belongs to a turn that is over."""
+
+    code = "reply_not_current"
 
 
 class AnswerRequiredError(ConflictError):
@@ -316,80 +333,6 @@ class ValidationError(InvalidRequestError):
     """A field of the request is wrong."""
 
     code = "validation_error"
-
-
-class ConnectionFailedError(SignoffError):
-    """No answer came; whether the request was carried out is not known."""
-
-    code = "connection_failed"
-
-
-class RequestTimeoutError(ConnectionFailedError):
-    """No answer came in time; whether the request was carried out is not known."""
-
-    code = "request_timeout"
-
-
-class UnexpectedAnswerError(SignoffError):
-    """What answered does not speak this service's language: check ``base_url`` and proxies."""
-
-    code = "unexpected_answer"
-
-
-class StreamInterruptedError(SignoffError):
-    """The stream ended before the run did; ``last_event_id`` is where to go on."""
-
-    code = "stream_interrupted"
-
-    def __init__(self, message: str, *, last_event_id: str | None) -> None:
-        super().__init__(message)
-        self.last_event_id = last_event_id
-
-
-class WaitTimeoutError(SignoffError):
-    """The run did not end in time; ``run`` is how it stood, None if it was never read."""
-
-    code = "wait_timeout"
-
-    def __init__(self, message: str, *, run: Run | None) -> None:
-        super().__init__(message)
-        self.run = run
-
-
-class RunFailedError(SignoffError):
-    """The run failed; ``run.error`` and ``run.error_code`` say why."""
-
-    code = "run_failed"
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run.error or f"run {run.id} failed")
-        self.run = run
-
-
-class NoCallbackError(SignoffError):
-    """The run waits for a decision that no callback was given for; it stays parked."""
-
-    code = "no_callback"
-
-    def __init__(self, request: PermissionRequest) -> None:
-        super().__init__(
-            f"run {request.run_id} waits on {request.request_id} ({request.kind}, "
-            f"{request.tool_name}) and there is no callback for it; pass one, or "
-            "decided_elsewhere=True"
-        )
-        self.request = request
-
-
-class CallbackResultError(SignoffError):
-    """A callback returned something that is no decision on its request."""
-
-    code = "callback_result"
-
-
-class InvalidArgumentError(SignoffError, ValueError):
-    """No request can be built from this argument."""
-
-    code = "invalid_argument"
 
 
 def _below(root: type[ApiError]) -> Iterator[type[ApiError]]:

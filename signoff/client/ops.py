@@ -206,6 +206,11 @@ def decide(run_id: int, decisions: Sequence[Mapping[str, Any]]) -> Op[Decided]:
     )
 
 
+def send_event(run_id: int, event: Mapping[str, Any]) -> Op[Decided]:
+    """Answers calls by an event of AgentScope: USER_CONFIRM_RESULT or EXTERNAL_EXECUTION_RESULT."""
+    return Op(method="POST", path=at("runs", run_id, "events"), body=dict(event), read=one(Decided))
+
+
 def list_requests(
     *,
     user_id: str | None = None,

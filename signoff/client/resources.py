@@ -22,6 +22,7 @@ class RunCalls:
     approve = Method(ops.approve)
     answer = Method(ops.answer)
     decide = Method(ops.decide)
+    send_event = Method(ops.send_event)
     retry = Method(run_ops.retry)
     archive = Method(run_ops.archive)
     unarchive = Method(run_ops.unarchive)

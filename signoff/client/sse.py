@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from signoff.client.errors import StreamInterruptedError, UnexpectedAnswerError
 
@@ -34,6 +34,9 @@ class Frame:
 
 class Reading:
     """Reads one stream, over as many connections as it takes; total over whatever arrives."""
+
+    #: What chooses the format.
+    query: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, last_event_id: str | None = None) -> None:
         self.last_event_id = last_event_id
@@ -123,3 +126,27 @@ class Reading:
             self._open = {gate: at for gate, at in self._open.items() if at != call}
         elif kind in _OUTPUT:
             self._open.clear()
+
+
+class EventReading(Reading):
+    """Reads a stream of AgentScope's events."""
+
+    query: ClassVar[Mapping[str, str]] = {"format": "agentscope"}
+
+    def _note(self, frame: Frame) -> None:
+        kind = frame.type
+        if kind in ("REPLY_START", "REPLY_END"):
+            self._over = kind == "REPLY_END"
+            self._open.clear()
+        elif kind.startswith("REQUIRE_"):
+            self._open.update(dict.fromkeys(_called(frame.fields.get("tool_calls"))))
+        elif kind == "TOOL_RESULT_END":
+            self._open.pop(str(frame.fields.get("tool_call_id")), None)
+        elif kind == "MODEL_CALL_START":
+            self._open.clear()
+
+
+def _called(calls: Any) -> Iterator[str]:
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
+            yield str(call.get("id"))

@@ -112,6 +112,8 @@ def next_moves(calls: Sequence[Call], *, running: frozenset[int]) -> NextMoves:
 
 #: The result of a call that its turn ended before.
 TURN_ENDED = "The run ended before this call finished."
+#: The same of one that was cancelled.
+CANCELLED = "The run was cancelled before this call finished."
 
 
 def cut_off(calls: Sequence[Call], content: str) -> list[Call]:

@@ -14,6 +14,9 @@ TERMINAL = frozenset({"done", "error", "cancelled"})
 _GATES = frozenset({"permission_request", "awaiting_approval"})
 _OUTPUT = frozenset({"text-start", "text-delta"})
 _PREFIX = b'{"type":"'
+#: Frames that only the event formats need: watchers of the wire format are not shown them.
+TURN_START, MODEL_START, MODEL_END = "turn-start", "model-start", "model-end"
+HIDDEN = frozenset({TURN_START, MODEL_START, MODEL_END})
 
 #: The place of one entry of a run's stream; one entry holds the frames of one move.
 Place = tuple[int, int]
@@ -35,7 +38,8 @@ def kind_of(raw: bytes) -> str:
 def gate_frames(request: Mapping[str, Any], tool_use_id: str) -> list[bytes]:
     """The frames of one gate that opens; ``request`` is what its event tells of it."""
     ids = {"request_id": request["request_id"], "tool_use_id": tool_use_id}
-    shown = {name: request[name] for name in ("kind", "tool_name", "tool_input", "digest")}
+    names = ("kind", "tool_name", "tool_input", "digest", "suggested_rules")
+    shown = {name: request[name] for name in names}
     return [frame("permission_request", **ids, **shown), frame("awaiting_approval", **ids)]
 
 

@@ -56,3 +56,22 @@ def test_replies_begin_a_turn_or_wait_for_one(sdk):
     ended = sdk.runs.wait(run.id)
     assert (ended.output, ended.turn) == ("B", 2)
     assert sdk.runs.reply_and_wait(run.id, "more?").output == "C"
+
+
+def test_a_client_of_agentscope_answers_what_it_is_shown(sdk):
+    """The call comes as an event, goes back as it came, and the reply ends."""
+    run = _start(sdk)
+    *_, pause = sdk.runs.agentscope_events(run.id)
+    assert pause["type"] == "REQUIRE_USER_CONFIRM"
+    answer = {
+        "type": "USER_CONFIRM_RESULT",
+        "reply_id": pause["reply_id"],
+        "confirm_results": [{"confirmed": True, "tool_call": pause["tool_calls"][0]}],
+    }
+    assert sdk.runs.send_event(run.id, answer).resumed is True
+    events = list(sdk.runs.agentscope_events(run.id))
+    assert (events[-1]["type"], events[-1]["finished_reason"]) == ("REPLY_END", "completed")
+    assert len({event["id"] for event in events}) == len(events)
+    assert sdk.runs.send_event(run.id, answer).resumed is True
+    with pytest.raises(e.ReplyNotFoundError):
+        sdk.runs.send_event(run.id, {**answer, "reply_id": "run_0_1"})

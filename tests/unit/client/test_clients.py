@@ -221,3 +221,55 @@ async def test_a_refused_stream_is_a_typed_error():
     async with async_over(lambda _: httpx.Response(409, json=problem)) as api:
         with pytest.raises(e.RunNotActiveError):
             _ = [frame async for frame in api.runs.stream(7)]
+
+
+EVENT_CALL = {"type": "tool_call", "id": "c", "name": "t", "input": "{}"}
+EVENT_PARKED = frames(
+    ("1-0-0.0", "REPLY_START", {}),
+    ("1-0-0.1", "REQUIRE_USER_CONFIRM", {"tool_calls": [EVENT_CALL]}),
+)
+EVENT_BROKEN = frames(("1-0-0.0", "REPLY_START", {}), ("1-0-0.1", "MODEL_CALL_START", {}))
+EVENT_ENDED = frames(("2-0-0.0", "REPLY_END", {}))
+
+
+async def test_agentscope_events_end_with_the_reply_or_an_open_call():
+    """A stream that breaks before is taken up; the format is asked for each time."""
+    queries = []
+
+    def service(*bodies):
+        answers = Streaming(*bodies)
+
+        def handle(request):
+            queries.append(request.url.query)
+            return answers(request)
+
+        return handle
+
+    with sync_over(service(EVENT_PARKED)) as api:
+        shown = list(api.runs.agentscope_events(7))
+    assert shown[1] == {"type": "REQUIRE_USER_CONFIRM", "tool_calls": [EVENT_CALL]}
+    with sync_over(service(EVENT_BROKEN, EVENT_ENDED)) as api:
+        assert [event["type"] for event in api.runs.agentscope_events(7)][-1] == "REPLY_END"
+    async with async_over(service(EVENT_BROKEN, EVENT_ENDED)) as api:
+        assert len([event async for event in api.runs.agentscope_events(7)]) == 3
+    assert queries == [b"format=agentscope"] * 5
+    settled = frames(("3-0-0.0", "TOOL_RESULT_END", {"tool_call_id": "c"}))
+    with (
+        sync_over(service(EVENT_PARKED + settled, b"", b"")) as api,
+        pytest.raises(e.StreamInterruptedError),
+    ):
+        list(api.runs.agentscope_events(7))
+
+
+def test_an_agentscope_event_is_sent_as_it_is():
+    """To the run's events."""
+    sent = []
+
+    def service(request):
+        sent.append((request.method, request.url.path, json.loads(request.content)))
+        return httpx.Response(200, json={"status": "ok", "resumed": True, "requests": []})
+
+    event = {"type": "USER_CONFIRM_RESULT", "reply_id": "run_7_1", "confirm_results": []}
+    with sync_over(service) as api:
+        assert api.runs.send_event(7, event).resumed is True
+    assert sent == [("POST", "/v1/runs/7/events", event)]
