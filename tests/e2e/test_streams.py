@@ -90,7 +90,7 @@ def test_a_created_run_streams_to_its_end(client: Client) -> None:
     text = "".join(e["delta"] for _, e in events.got if e != "[DONE]" and e["type"] == "text-delta")
     assert text == WORDS
     assert events.kinds[0] == "metadata"
-    assert events.kinds[-3:] == ["text-end", "done", "[DONE]"]
+    assert events.kinds[-3:] == ["run_metrics", "done", "[DONE]"]
 
 
 def test_a_stream_goes_through_a_gate(client: Client) -> None:
