@@ -14,6 +14,7 @@ from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Rule, denied_by
 from signoff.store.records import RunRecord
+from signoff.subject import subject
 from webhooks.ending import end
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ async def switch_mode(context: Context, account: str, run_id: int, mode: Mode, *
         ruleset = await store.catalog.rules(account, run_id)
         allow: list[tuple[str, str]] = []
         if mode is Mode.AUTONOMOUS and run.open:
-            allow = _allowed(run, await store.runs.gates(run_id), ruleset.rules)
+            allow = _allowed(context, run, await store.runs.gates(run_id), ruleset.rules)
         try:
             hint = await store.decisions.switch_mode(
                 run,
@@ -92,7 +93,17 @@ def _ended(status: str) -> ConflictError:
     )
 
 
-def _allowed(run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]) -> list[tuple[str, str]]:
+def _allowed(
+    context: Context, run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]
+) -> list[tuple[str, str]]:
+    """The pending approvals that no deny rule covers, or may cover as far as they can be read."""
+
+    def forbidden(gate: Gate) -> bool:
+        call = subject(gate.tool, context.toolbox.get(gate.tool), gate.tool_input)
+        now_ms = context.now_ms()
+        user_id = run.user_id
+        return denied_by(call, user_id=user_id, rules=rules, now_ms=now_ms, maybe=True) is not None
+
     return [
         (gate.id, mode_fingerprint(gate))
         for gate in gates
@@ -100,5 +111,5 @@ def _allowed(run: RunRecord, gates: Sequence[Gate], rules: Sequence[Rule]) -> li
         and gate.kind is GateKind.TOOL_APPROVAL
         # What named people have to decide is no matter of the mode.
         and gate.approval is None
-        and denied_by(gate.tool, user_id=run.user_id, rules=rules) is None
+        and not forbidden(gate)
     ]

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from service.context import TRIES, Context
@@ -30,9 +31,11 @@ from signoff.domain.expiry import auto_resolved
 from signoff.domain.frame import frame, result_frames
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.rule import Rule, Verdict, denied_by
+from signoff.domain.suggestion import suggested_rules
 from signoff.store import decisions as stored
 from signoff.store.records import RunRecord
 from signoff.store.runs import dumps
+from signoff.subject import subject
 from signoff.tooldef import Tool
 
 logger = logging.getLogger(__name__)
@@ -179,7 +182,7 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
             context.hint(run.id)
         applied = sum(outcome.applied for outcome in decided.outcomes)
         logger.info("gates_decided run=%d count=%d by=%s", run.id, applied, docket.decider.by)
-        standing = await _remember(context, run, settlements, decided.outcomes)
+        standing = await _remember(context, docket, run, settlements, decided.outcomes)
         return Ruling(resumed=decided.resumed, gates=standing)
     raise UnavailableError("the run keeps moving")
 
@@ -241,7 +244,12 @@ async def _settle_all(
         try:
             await _check_decider(context, run, gate, docket.decider)
             settled.append(
-                settle(gate, decision, check_input=_checker(context.toolbox, run, gate, rules))
+                settle(
+                    gate,
+                    decision,
+                    check_input=_checker(context, run, gate, rules),
+                    suggest=partial(_suggest, context.toolbox),
+                )
             )
         except SignoffError as error:
             refusals.append((n, error))
@@ -267,14 +275,19 @@ async def _check_decider(context: Context, run: RunRecord, gate: Gate, decider: 
     raise error
 
 
-def _checker(
-    toolbox: Mapping[str, Tool], run: RunRecord, gate: Gate, rules: Sequence[Rule]
-) -> CheckInput:
+def _suggest(
+    toolbox: Mapping[str, Tool], name: str, tool_input: Mapping[str, Any]
+) -> list[dict[str, str]]:
+    tool = toolbox.get(name)
+    return [] if tool is None else suggested_rules(subject(name, tool, tool_input))
+
+
+def _checker(context: Context, run: RunRecord, gate: Gate, rules: Sequence[Rule]) -> CheckInput:
     """Checks an edited input; of a settled gate it is only compared, never judged again."""
 
     def check(name: str, tool_input: Mapping[str, Any]) -> Checked:
         if gate.state is GateState.PENDING:
-            _check_edit(toolbox, run, rules, name, tool_input)
+            _check_edit(context, run, rules, name, tool_input)
         try:
             return dumps(tool_input), digest(name, tool_input)
         except NotCanonicalError as error:
@@ -284,13 +297,13 @@ def _checker(
 
 
 def _check_edit(
-    toolbox: Mapping[str, Tool],
+    context: Context,
     run: RunRecord,
     rules: Sequence[Rule],
     name: str,
     tool_input: Mapping[str, Any],
 ) -> None:
-    tool = toolbox.get(name)
+    tool = context.toolbox.get(name)
     if tool is None:
         msg = "the tool is not loaded any more, so an edited input cannot be checked"
         raise InvalidFieldError(msg, code="unknown_tool", field="input")
@@ -300,7 +313,8 @@ def _check_edit(
         field = f"input.{error.field}" if error.field else "input"
         msg = f"input: {error.message}"
         raise InvalidFieldError(msg, code=error.code, field=field) from error
-    deny = denied_by(name, user_id=run.user_id, rules=rules)
+    call = subject(name, tool, tool_input)
+    deny = denied_by(call, user_id=run.user_id, rules=rules, now_ms=context.now_ms())
     if deny is not None:
         msg = f"deny rule {deny.id} forbids the edited call"
         raise InvalidFieldError(msg, code="denied_by_rule", field="input")
@@ -331,6 +345,7 @@ def _refusal(run: RunRecord, code: str, gate: Gate | None) -> GateRefusedError:
 
 async def _remember(
     context: Context,
+    docket: Docket,
     run: RunRecord,
     settlements: Sequence[Settlement],
     outcomes: Sequence[stored.Outcome],
@@ -350,6 +365,7 @@ async def _remember(
                     tool=tool,
                     effect=Verdict.ALLOW,
                     source="run_approval",
+                    author=docket.decider.by,
                     now_ms=context.now_ms(),
                 )
                 policies[tool] = put.rule.id

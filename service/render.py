@@ -266,6 +266,11 @@ def policy_body(rule: Rule) -> PolicyBody:
         "effect": rule.effect.value,
         "source": rule.source,
         "created_at": iso(rule.created_ms),
+        "author": rule.author,
+        "expires_at": None if rule.expires_ms is None else iso(rule.expires_ms),
+        "max_uses": rule.max_uses,
+        "uses": rule.uses,
+        "last_used_at": None if rule.last_used_ms is None else iso(rule.last_used_ms),
     }
 
 

@@ -165,7 +165,7 @@ class Driver:
                     id=f"req_{gate_id}",
                     kind=kind,
                     n=call.n,
-                    suggested_rules=engine.judging.suggestions(call.tool, self.tools)
+                    suggested_rules=engine.judging.suggestions(call, self.tools)
                     if kind is GateKind.TOOL_APPROVAL
                     else (),
                     approval=Approval.read(self.run.config.get("approvers")),
@@ -283,7 +283,12 @@ class Driver:
         commit_id = engine.new_id()
         while True:
             ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
-            basis = Basis(rules=ruleset.rules, tools=self.tools, refusals=owed.refusals)
+            basis = Basis(
+                rules=ruleset.rules,
+                tools=self.tools,
+                now_ms=engine.now_ms(),
+                refusals=owed.refusals,
+            )
             uses = () if owed.last else reply.tool_calls
             judged = engine.judging.step(self.run, uses, basis)
             commit = await self._step_commit(

@@ -11,7 +11,7 @@ from signoff.domain.call import Call, CallState
 from signoff.domain.error import StaleError
 from signoff.domain.frame import result_frames
 from signoff.domain.gate import GateKind
-from signoff.domain.rule import Judgement, Verdict
+from signoff.domain.rule import Judgement, Rule, Verdict
 from signoff.store.records import RunRecord
 from signoff.tooldef import Tool
 from workers.engine import Engine
@@ -40,11 +40,17 @@ class Execution:
         self._engine = engine
         self._driver = driver
         self._call = call
+        #: The rule that has counted this call, and those that let no further one start.
+        self._counted: Rule | None = None
+        self._last = False
+        self._spent: set[int] = set()
 
     async def finish(self) -> Call:
         """The call with its result, or asked again when its grant is gone."""
         while True:
             judgement, version = await self._judge()
+            if not await self._count(judgement):
+                continue
             if judgement.verdict is Verdict.ASK:
                 return await self._ask()
             if judgement.verdict is not Verdict.ALLOW:
@@ -63,9 +69,11 @@ class Execution:
                 await self._driver.moved()
                 self._call = self._driver.calls[self._call.n]
                 if self._call.state not in (CallState.ALLOWED, CallState.STARTED):
+                    await self._uncount()
                     return self._call
                 continue
             self._call = replace(self._call, state=CallState.STARTED, attempt=attempt)
+            await self._announce_last()
             installation = await self._engine.insist(self._engine.store.layout.installation)
             if asyncio.get_running_loop().time() - asked > self._engine.lease_s / 2:
                 # The process was stopped, or the store away: by now somebody else may have taken
@@ -92,8 +100,54 @@ class Execution:
     async def _judge(self) -> tuple[Judgement, str]:
         run = self._driver.run
         ruleset = await self._engine.insist(self._engine.store.catalog.rules, run.account, run.id)
-        basis = Basis(rules=ruleset.rules, tools=self._driver.tools)
+        basis = Basis(
+            rules=[self._as_counted(rule) for rule in ruleset.rules if rule.id not in self._spent],
+            tools=self._driver.tools,
+            now_ms=self._engine.now_ms(),
+        )
         return self._engine.judging.again(run, self._call, basis), ruleset.version
+
+    def _as_counted(self, rule: Rule) -> Rule:
+        """A rule that this very call used up still covers it."""
+        if self._counted is None or rule.id != self._counted.id:
+            return rule
+        return replace(rule, max_uses=None)
+
+    async def _count(self, judgement: Judgement) -> bool:
+        """Has the rule that allows the call count it; False when it lets no further call start.
+
+        Counted before the start and once a call: never more calls start than the rule says.
+        """
+        rule = judgement.rule if judgement.verdict is Verdict.ALLOW else None
+        if self._counted is not None and (rule is None or rule.id != self._counted.id):
+            await self._uncount()
+        if rule is None or self._counted is not None:
+            return True
+        engine, run = self._engine, self._driver.run
+        use = await engine.insist(
+            engine.store.policies.use, run.account, rule.id, self._counted_as()
+        )
+        if not use.granted:
+            self._spent.add(rule.id)
+            return False
+        self._counted, self._last = rule, use.last
+        return True
+
+    async def _uncount(self) -> None:
+        if self._counted is not None:
+            engine, account = self._engine, self._driver.run.account
+            rule, self._counted = self._counted, None
+            await engine.insist(engine.store.policies.unuse, account, rule.id, self._counted_as())
+
+    async def _announce_last(self) -> None:
+        """The rule is used up: nobody is to rest on a copy that does not say so."""
+        if self._counted is not None and self._last:
+            engine, account = self._engine, self._driver.run.account
+            await engine.insist(engine.store.catalog.bump, account, "rules")
+
+    def _counted_as(self) -> str:
+        run = self._driver.run
+        return f"{run.id}:{run.step}:{self._call.n}"
 
     async def _ask(self) -> Call:
         if self._call.state is CallState.STARTED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,13 @@ from signoff.domain.jsontext import compact
 from signoff.domain.message import ToolUse
 from signoff.domain.mode import Mode
 from signoff.domain.question import check_plan, check_questions
-from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge, suggested_rules
+from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge
+from signoff.domain.subject import Subject
+from signoff.domain.suggestion import suggested_rules
 from signoff.store.records import RunRecord
 from signoff.store.steps import NewCall, NewGate
 from signoff.strictjson import well_formed
+from signoff.subject import subject
 from signoff.tooldef import Tool
 
 #: More calls than this in one step get an error result: nobody can review them.
@@ -53,6 +57,7 @@ class Basis:
 
     rules: Sequence[Rule]
     tools: Mapping[str, Tool]
+    now_ms: int
     #: Calls that are refused whatever they are, by id, with what the model is told.
     refusals: Mapping[str, str] = field(default_factory=dict)
 
@@ -80,19 +85,21 @@ class Judging:
         A settled gate stands unless a deny rule covers the call by now; one that a switch to
         autonomous settled stands as long as that mode does.
         """
+        shown = _shown(call, basis.tools)
         by_switch = call.grant.startswith("mode:") and run.mode is Mode.AUTONOMOUS
         if by_switch or call.grant.startswith("gate:"):
-            deny = denied_by(call.tool, user_id=run.user_id, rules=basis.rules)
-            if deny is None:
+            deny = _denied_by(shown, run, basis)
+            if deny is not None:
+                return _forbidden(deny)
+            if not by_switch or _denied_by(shown, run, basis, maybe=True) is None:
                 return Judgement(verdict=Verdict.ALLOW, grant=call.grant, why="approved")
-            return _forbidden(deny)
         read_only = call.effect is Effect.READ
-        return judge(call.tool, read_only=read_only, standing=run.standing, rules=basis.rules)
+        return _judge(shown, run, basis, read_only=read_only)
 
-    def suggestions(self, name: str, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
-        """The rules that may be accepted with an approval of the tool ``name``."""
-        found = tools.get(name)
-        return suggested_rules(name, patterned=found is None or found.patterns is not None)
+    def suggestions(self, call: Call, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
+        """The rules that may be accepted with an approval of what ``call`` would run."""
+        tool = tools.get(call.tool)
+        return [] if tool is None else suggested_rules(_shown(call, tools))
 
     def _one(self, judged: JudgedStep, n: int, run: RunRecord, use: ToolUse, basis: Basis) -> None:
         try:
@@ -123,12 +130,13 @@ class Judging:
             return
         deny = None
         if kind is GateKind.EXTERNAL:
-            deny = denied_by(use.name, user_id=run.user_id, rules=basis.rules)
+            call = subject(use.name, basis.tools[use.name], use.input, digest=asked.digest)
+            deny = _denied_by(call, run, basis)
         if deny is not None:
             state, content = refusal(_forbidden(deny))
             judged.calls.append(_refused(use, text, asked.digest, state, content))
         else:
-            self._open(judged, asked, kind, Effect.ONCE, basis)
+            self._open(judged, asked, kind, Effect.ONCE)
 
     def _kind(self, run: RunRecord, use: ToolUse, tools: Mapping[str, Tool]) -> GateKind | None:
         """The gate a call opens by its nature; None for tools that are judged."""
@@ -155,25 +163,27 @@ class Judging:
         use = asked.use
         tool = basis.tools[use.name]
         effect = effect_of(tool)
-        verdict = judge(
-            use.name, read_only=tool.read_only, standing=run.standing, rules=basis.rules
-        )
+        call = subject(use.name, tool, use.input, digest=asked.digest)
+        verdict = _judge(call, run, basis, read_only=tool.read_only)
         if verdict.verdict is Verdict.ALLOW:
             judged.calls.append(
                 asked.call(state=CallState.ALLOWED, effect=effect, grant=verdict.grant)
             )
         elif verdict.verdict is Verdict.ASK:
-            self._open(judged, asked, GateKind.TOOL_APPROVAL, effect, basis)
+            suggested = suggested_rules(call)
+            self._open(judged, asked, GateKind.TOOL_APPROVAL, effect, suggested)
         else:
             state, content = refusal(verdict)
             judged.calls.append(_refused(use, asked.text, asked.digest, state, content))
 
     def _open(
-        self, judged: JudgedStep, asked: _Asked, kind: GateKind, effect: Effect, basis: Basis
+        self,
+        judged: JudgedStep,
+        asked: _Asked,
+        kind: GateKind,
+        effect: Effect,
+        suggested: Sequence[dict[str, str]] = (),
     ) -> None:
-        suggested = []
-        if kind is GateKind.TOOL_APPROVAL:
-            suggested = self.suggestions(asked.use.name, basis.tools)
         gate = NewGate(
             id=self._new_gate_id(),
             kind=kind,
@@ -248,6 +258,26 @@ def storable(use: ToolUse) -> ToolUse:
     except ValueError:
         return ToolUse(use.id, use.name, {})
     return use
+
+
+def _shown(call: Call, tools: Mapping[str, Tool]) -> Subject:
+    """The call as it would run."""
+    tool_input = json.loads(call.effective_json)
+    return subject(call.tool, tools.get(call.tool), tool_input, digest=call.run_digest)
+
+
+def _judge(call: Subject, run: RunRecord, basis: Basis, *, read_only: bool) -> Judgement:
+    return judge(
+        call,
+        read_only=read_only,
+        standing=run.standing,
+        rules=basis.rules,
+        now_ms=basis.now_ms,
+    )
+
+
+def _denied_by(call: Subject, run: RunRecord, basis: Basis, *, maybe: bool = False) -> Rule | None:
+    return denied_by(call, user_id=run.user_id, rules=basis.rules, now_ms=basis.now_ms, maybe=maybe)
 
 
 def _forbidden(rule: Rule) -> Judgement:

@@ -1,40 +1,68 @@
-"""Stored rules, which the wire calls permissions: make, list one scope, revoke."""
+"""Stored rules, which the wire calls permissions: make, list one scope, revoke, try out."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from starlette.responses import Response
 
 from service.context import Call
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, ok, operation
 from service.render import Json, page_body, policy_body
-from signoff.domain.error import InvalidFieldError
-from signoff.domain.rule import Verdict
-from signoff.toolbox import RESERVED
+from signoff.canonical import canonical
+from signoff.domain.error import (
+    ConflictError,
+    InvalidFieldError,
+    InvalidToolInputError,
+    NotCanonicalError,
+)
+from signoff.domain.gate import ASK_TOOL
+from signoff.domain.mode import Mode
+from signoff.domain.question import check_plan, check_questions
+from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
+from signoff.domain.rulecheck import RESERVED, Shape, check_rule
+from signoff.domain.timestamp import read_iso
+from signoff.subject import subject
 from signoff.wire.page import PageBody
-from signoff.wire.policy import CreatePolicy, PolicyBody
+from signoff.wire.policy import (
+    CreatePolicy,
+    DecidingRule,
+    Evaluate,
+    EvaluationBody,
+    PolicyBody,
+)
 
 #: Every call of an account's runs is checked against all of them.
 MAX_PER_ACCOUNT = 10_000
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_PATTERN = re.compile(r"[()*]")
 
 
 @operation(
     ok(PolicyBody, 201),
     ok(PolicyBody, about="It stood already."),
     body=CreatePolicy,
-    refuses=("end_user_required", "pattern_not_supported", "reserved_tool", "too_many_permissions"),
+    refuses=(
+        "end_user_required",
+        "invalid_pattern",
+        "lookalike_name",
+        "pattern_never_matches",
+        "permission_differs",
+        "reserved_tool",
+        "too_many_permissions",
+    ),
 )
 async def post(call: Call) -> Json:
     """Makes a rule, or finds the one of the same user, tool and effect."""
     body = await call.body(CreatePolicy)
     await call.demand_user(body.user_id)
     effect = Verdict(body.effect or "allow")
-    _check_tool(body.tool, effect)
+    check_rule(body.tool, effect, _shapes(call))
+    now_ms = call.context.now_ms()
+    expires_ms = _expiry(body.expires_at, now_ms)
+    if body.max_uses is not None and effect is not Verdict.ALLOW:
+        raise InvalidFieldError("max_uses: only an allow is used up", field="max_uses")
     known = (await call.context.store.catalog.rules(call.account, 1)).rules
-    if len(known) >= MAX_PER_ACCOUNT:
+    if len(known) >= MAX_PER_ACCOUNT:  # expired ones count until they are revoked
         identity = (body.tool, effect, body.user_id)
         if all((rule.tool, rule.effect, rule.user_id) != identity for rule in known):
             msg = f"an account has at most {MAX_PER_ACCOUNT} permissions"
@@ -46,9 +74,136 @@ async def post(call: Call) -> Json:
         tool=body.tool,
         effect=effect,
         source="api",
-        now_ms=call.context.now_ms(),
+        now_ms=now_ms,
+        author=call.by,
+        expires_ms=expires_ms,
+        max_uses=body.max_uses,
     )
+    if not stored.created:
+        _check_limits(stored.rule, expires_ms, body.max_uses)
     return Json(policy_body(stored.rule), 201 if stored.created else 200)
+
+
+@operation(
+    ok(EvaluationBody),
+    body=Evaluate,
+    refuses=(
+        "invalid_pattern",
+        "invalid_tool_input",
+        "lookalike_name",
+        "not_canonical",
+        "pattern_never_matches",
+        "reserved_tool",
+        "unknown_tool",
+    ),
+)
+async def evaluate(call: Call) -> Json:
+    """What would become of a call, by the stored rules or by given ones; changes nothing."""
+    body = await call.body(Evaluate)
+    asked = body.call
+    tool = call.context.toolbox.get(asked.tool)
+    if asked.tool in RESERVED:
+        check = check_questions if asked.tool == ASK_TOOL else check_plan
+        _check_input(check, asked.input)
+        return Json(_evaluation("ask", None, f"{asked.tool} always asks a person"))
+    if tool is None:
+        msg = f"call.tool: there is no tool called {asked.tool[:128]!r}"
+        raise InvalidFieldError(msg, code="unknown_tool", field="call.tool")
+    _check_input(tool.check, asked.input)
+    rules = await _assumed(call, body)
+    mode = Mode(body.mode or "approval")
+    standing = Standing(
+        mode=mode,
+        plan_approved=False,
+        human_in_the_loop=True,
+        user_id=body.user_id,
+        remembered={},
+    )
+    shown, now_ms = subject(asked.tool, tool, asked.input), call.context.now_ms()
+    if tool.external:
+        deny = denied_by(shown, user_id=body.user_id, rules=rules, now_ms=now_ms)
+        if deny is not None:
+            return Json(_evaluation("deny", deny, f"deny rule {deny.id}"))
+        return Json(_evaluation("ask", None, "an external tool waits for its result from outside"))
+    found = judge(shown, read_only=tool.read_only, standing=standing, rules=rules, now_ms=now_ms)
+    # A call that needs a plan first is refused as it stands.
+    verdict = "deny" if found.verdict is Verdict.PLAN_FIRST else found.verdict.value
+    return Json(_evaluation(verdict, found.rule, found.why))
+
+
+def _evaluation(verdict: str, rule: Rule | None, why: str) -> EvaluationBody:
+    shown: DecidingRule | None = None
+    if rule is not None:
+        shown = {
+            "id": rule.id if rule.id > 0 else None,
+            "tool": rule.tool,
+            "effect": rule.effect.value,
+            "user_id": rule.user_id,
+        }
+    return {"verdict": verdict, "rule": shown, "why": why}
+
+
+def _check_input(check: Callable[[dict[str, Any]], object], tool_input: dict[str, Any]) -> None:
+    try:
+        check(tool_input)
+        canonical(tool_input)
+    except (InvalidToolInputError, NotCanonicalError) as error:
+        field = f"call.input.{error.field}" if error.field else "call.input"
+        raise InvalidFieldError(
+            f"call.input: {error.message}", code=error.code, field=field
+        ) from error
+
+
+async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
+    if body.rules is None:
+        context = call.context
+        # Nothing cached: who has just made a rule wants to see what it does.
+        context.store.catalog.forget(call.account)
+        return (await context.store.catalog.rules(call.account, 1)).rules
+    shapes = _shapes(call)
+    rules: list[Rule] = []
+    for n, item in enumerate(body.rules):
+        effect = Verdict(item.effect)
+        check_rule(item.tool, effect, shapes, field=f"rules[{n}].tool")
+        rules.append(
+            Rule(
+                # Not stored, so without an id that anybody could look up.
+                id=-n,
+                tool=item.tool,
+                effect=effect,
+                user_id=body.user_id,
+                source="given",
+                created_ms=0,
+            )
+        )
+    return rules
+
+
+def _shapes(call: Call) -> dict[str, Shape]:
+    return {
+        name: Shape(kind=tool.patterns, parameters=tuple(tool.parameters.hints))
+        for name, tool in call.context.toolbox.items()
+    }
+
+
+def _expiry(text: str | None, now_ms: int) -> int | None:
+    if text is None:
+        return None
+    at_ms = read_iso(text)
+    if at_ms is None:
+        msg = "expires_at: an ISO 8601 time with its offset, such as 2027-01-31T12:00:00Z"
+        raise InvalidFieldError(msg, field="expires_at")
+    if at_ms <= now_ms:
+        raise InvalidFieldError("expires_at: the time is past", field="expires_at")
+    return at_ms
+
+
+def _check_limits(rule: Rule, expires_ms: int | None, max_uses: int | None) -> None:
+    """Raises ConflictError when the rule that stands has other limits than those asked for."""
+    if (expires_ms, max_uses) in ((None, None), (rule.expires_ms, rule.max_uses)):
+        return
+    msg = f"permission {rule.id} stands with other limits; revoke it first"
+    raise ConflictError(msg, code="permission_differs", details={"id": rule.id})
 
 
 @operation(ok(PageBody[PolicyBody]), parameters=(*PAGED, USER), refuses=SCOPED)
@@ -70,15 +225,3 @@ async def delete(call: Call) -> Response:
     await call.demand_user(user_id)
     await call.context.store.policies.delete(call.account, user_id, call.id("policy_id"))
     return Response(status_code=204)
-
-
-def _check_tool(tool: str, effect: Verdict) -> None:
-    if _PATTERN.search(tool):
-        msg = "tool: patterns are not supported yet; give a tool's name"
-        raise InvalidFieldError(msg, code="pattern_not_supported", field="tool")
-    if _NAME.fullmatch(tool) is None:
-        msg = "tool: a name has 1 to 128 letters, digits, dots, underscores and hyphens"
-        raise InvalidFieldError(msg, field="tool")
-    if tool in RESERVED and effect is Verdict.ALLOW:
-        msg = f"tool: {tool} asks a person and can never be allowed by a rule"
-        raise InvalidFieldError(msg, code="reserved_tool", field="tool")

@@ -61,6 +61,7 @@ def surface_routes(surface: Surface) -> list[Served]:
             {"GET": account_settings.get, "PATCH": account_settings.patch},
         ),
         route(surface, "/permissions", {"POST": permissions.post, "GET": permissions.index}),
+        route(surface, "/permissions/evaluate", {"POST": permissions.evaluate}),
         route(surface, "/permissions/{policy_id}", {"DELETE": permissions.delete}),
         route(surface, "/webhooks", {"POST": webhooks.post, "GET": webhooks.index}),
         route(

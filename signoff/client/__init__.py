@@ -7,6 +7,7 @@ from signoff.client.sse import Frame
 from signoff.client.values import (
     Agent,
     Delivery,
+    Evaluation,
     Message,
     Page,
     PermissionRequest,
@@ -24,6 +25,7 @@ __all__ = [
     "Client",
     "Delivery",
     "Deny",
+    "Evaluation",
     "Frame",
     "Message",
     "Page",

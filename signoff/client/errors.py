@@ -38,6 +38,12 @@ from signoff.client.errors_own import RunFailedError as RunFailedError
 from signoff.client.errors_own import StreamInterruptedError as StreamInterruptedError
 from signoff.client.errors_own import UnexpectedAnswerError as UnexpectedAnswerError
 from signoff.client.errors_own import WaitTimeoutError as WaitTimeoutError
+from signoff.client.errors_rules import InvalidPatternError as InvalidPatternError
+from signoff.client.errors_rules import LookalikeNameError as LookalikeNameError
+from signoff.client.errors_rules import PatternNeverMatchesError as PatternNeverMatchesError
+from signoff.client.errors_rules import PermissionDiffersError as PermissionDiffersError
+from signoff.client.errors_rules import ReservedToolError as ReservedToolError
+from signoff.client.errors_rules import TooManyPermissionsError as TooManyPermissionsError
 from signoff.client.errors_status import SERVER, UNAVAILABLE
 from signoff.client.errors_status import ApiError as ApiError
 from signoff.client.errors_status import AuthenticationError as AuthenticationError
@@ -291,24 +297,6 @@ class NotCanonicalError(InvalidRequestError):
     """The edited input has no canonical form, so nothing can bind it."""
 
     code = "not_canonical"
-
-
-class PatternNotSupportedError(InvalidRequestError):
-    """Policies are by tool name."""
-
-    code = "pattern_not_supported"
-
-
-class ReservedToolError(InvalidRequestError):
-    """The tool asks a person and is never allowed by a policy."""
-
-    code = "reserved_tool"
-
-
-class TooManyPermissionsError(InvalidRequestError):
-    """The account has as many policies as it may."""
-
-    code = "too_many_permissions"
 
 
 class TooManyWebhooksError(InvalidRequestError):

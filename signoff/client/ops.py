@@ -23,12 +23,10 @@ from signoff.client.values import (
     AnswerMap,
     Decided,
     Delivery,
-    Effect,
     Message,
     Mode,
     Page,
     PermissionRequest,
-    Policy,
     Run,
     SentTest,
     User,
@@ -233,46 +231,6 @@ def list_requests(
             starting_after=starting_after,
         ),
         read=page(PermissionRequest),
-    )
-
-
-# Policies
-
-
-def create_policy(
-    tool: str, *, user_id: str | None = None, effect: Effect | None = None
-) -> Op[Policy]:
-    """Stores a rule, or finds the one that is stored already."""
-    return Op(
-        method="POST",
-        path=at("permissions"),
-        body={"tool": tool, **given(user_id=user_id, effect=effect)},
-        read=one(Policy),
-    )
-
-
-def list_policies(
-    *,
-    user_id: str | None = None,
-    limit: int | None = None,
-    starting_after: int | str | None = None,
-) -> Op[Page[Policy]]:
-    """The rules of exactly one scope: one user's, or those without a user."""
-    return Op(
-        method="GET",
-        path=at("permissions"),
-        query=query(user_id=user_id, limit=limit, starting_after=starting_after),
-        read=page(Policy),
-    )
-
-
-def delete_policy(policy_id: int, *, user_id: str | None = None) -> Op[None]:
-    """Revokes a rule; ``user_id`` must be the rule's own."""
-    return Op(
-        method="DELETE",
-        path=at("permissions", policy_id),
-        query=query(user_id=user_id),
-        read=nothing,
     )
 
 

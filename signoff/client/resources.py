@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from signoff.client import account_ops, ops, run_ops
+from signoff.client import account_ops, ops, policy_ops, run_ops
 from signoff.client import wait as waiting
 from signoff.client.bind import AsyncResource, Each, Method, Procedure, Resource
 
@@ -41,10 +41,11 @@ class RunCalls:
 class _PermissionCalls:
     """Stored rules about tool calls."""
 
-    create = Method(ops.create_policy)
-    list = Method(ops.list_policies)
-    each = Each(ops.list_policies)
-    delete = Method(ops.delete_policy)
+    create = Method(policy_ops.create_policy)
+    evaluate = Method(policy_ops.evaluate_policies)
+    list = Method(policy_ops.list_policies)
+    each = Each(policy_ops.list_policies)
+    delete = Method(policy_ops.delete_policy)
 
 
 class _RequestCalls:

@@ -218,6 +218,19 @@ class Policy(Value):
     effect: str = "allow"
     source: str | None = None
     created_at: str | None = None
+    author: str | None = None
+    expires_at: str | None = None
+    max_uses: int | None = None
+    uses: int = 0
+    last_used_at: str | None = None
+
+
+class Evaluation(Value):
+    """What would become of a call: the verdict, the rule that it rests on, and why."""
+
+    verdict: str
+    rule: dict[str, Any] | None = None
+    why: str = ""
 
 
 class Webhook(Value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +24,8 @@ Checked = tuple[str, str]
 #: Checks an edited input of (tool, input) and returns its JSON text and digest, or raises
 #: InvalidFieldError.
 CheckInput = Callable[[str, Mapping[str, Any]], Checked]
+#: The rules that are suggested for an input of a tool.
+Suggest = Callable[[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +62,16 @@ class Settlement:
     remember_tools: tuple[str, ...] = ()
 
 
-def settle(gate: Gate, decision: Decision, *, check_input: CheckInput) -> Settlement:
+def settle(
+    gate: Gate,
+    decision: Decision,
+    *,
+    check_input: CheckInput,
+    suggest: Suggest | None = None,
+) -> Settlement:
     """What ``decision`` does to ``gate``; raises when it does not fit the gate's kind.
+
+    ``suggest`` makes the suggestions for an edited input; without it those of the gate stand.
 
     InvalidFieldError names the field; GateRefusedError ``answer_required`` is an allow or deny
     of a question.
@@ -79,7 +89,7 @@ def settle(gate: Gate, decision: Decision, *, check_input: CheckInput) -> Settle
         raise InvalidFieldError("a decision is allow or deny", field="decision")
     if decision.verdict == "deny":
         return _deny(gate, decision)
-    return _allow(gate, decision, check_input)
+    return _allow(gate, decision, check_input, suggest)
 
 
 def answer_settlement(
@@ -184,7 +194,9 @@ def _deny(gate: Gate, decision: Decision) -> Settlement:
     return deny_settlement(gate, "denied", text)
 
 
-def _allow(gate: Gate, decision: Decision, check_input: CheckInput) -> Settlement:
+def _allow(
+    gate: Gate, decision: Decision, check_input: CheckInput, suggest: Suggest | None
+) -> Settlement:
     retry = gate.kind is GateKind.OUTCOME_UNKNOWN
     if retry and (decision.remember or decision.rules):
         raise InvalidFieldError("a retry cannot be remembered", field="remember")
@@ -195,24 +207,27 @@ def _allow(gate: Gate, decision: Decision, check_input: CheckInput) -> Settlemen
         text, edited = check_input(gate.tool, decision.input)
         if edited != gate.digest:
             input_json, digest = text, edited
+    suggested: Sequence[Mapping[str, Any]] = gate.suggested_rules
+    if digest is not None and decision.input is not None and suggest is not None:
+        suggested = suggest(gate.tool, decision.input)
     return Settlement(
         state=GateState.ALLOWED,
         fingerprint=_print("allow", digest or gate.digest),
         allows=True,
         input_json=input_json,
         digest=digest,
-        remember_tools=_remembered(gate, decision),
+        remember_tools=_remembered(suggested, decision),
     )
 
 
-def _remembered(gate: Gate, decision: Decision) -> tuple[str, ...]:
+def _remembered(suggested: Sequence[Mapping[str, Any]], decision: Decision) -> tuple[str, ...]:
     for n, rule in enumerate(decision.rules):
-        if dict(rule) not in gate.suggested_rules:
-            msg = "only rules that the gate suggested can be accepted"
+        if dict(rule) not in suggested:
+            msg = "only rules that are suggested for what is approved can be accepted"
             raise InvalidFieldError(msg, field=f"rules.{n}")
     accepted = [str(rule["tool"]) for rule in decision.rules]
     if decision.remember:
-        accepted += [str(rule["tool"]) for rule in gate.suggested_rules]
+        accepted += [str(rule["tool"]) for rule in suggested]
     return tuple(dict.fromkeys(accepted))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from signoff.domain.glob import Match
 from signoff.domain.mode import Mode
+from signoff.domain.pattern import pattern_of
+from signoff.domain.subject import Subject
 
 
 class Verdict(StrEnum):
@@ -21,7 +24,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A stored allow, ask or deny for calls of one tool, by exact name.
+    """A stored allow, ask or deny for tool calls: by exact name, or by a name and a pattern.
 
     ``user_id`` None: an allow covers runs without a user only; ask and deny cover every run.
     """
@@ -32,14 +35,38 @@ class Rule:
     user_id: str | None
     source: str
     created_ms: int
+    author: str | None = None
+    #: From then on it covers nothing.
+    expires_ms: int | None = None
+    #: An allow that covers no further call once that many were started by it.
+    max_uses: int | None = None
+    uses: int = 0
+    last_used_ms: int | None = None
 
-    def covers(self, tool: str, user_id: str | None) -> bool:
-        """True when the rule speaks about a call of ``tool`` in a run of ``user_id``."""
-        if self.tool != tool:
-            return False
-        if self.user_id is None and self.effect is not Verdict.ALLOW:
+    def spent(self, now_ms: int) -> bool:
+        """True when the rule covers nothing any more."""
+        if self.expires_ms is not None and now_ms >= self.expires_ms:
             return True
-        return self.user_id == user_id
+        return self.max_uses is not None and self.uses >= self.max_uses
+
+    def covers(self, call: Subject, user_id: str | None) -> Match:
+        """Whether the rule speaks about ``call`` in a run of ``user_id``; an allow never may be.
+
+        A stored text that states no pattern covers no call as an allow, and every one otherwise.
+        """
+        allow = self.effect is Verdict.ALLOW
+        if self.user_id != user_id and (allow or self.user_id is not None):
+            return Match.NO
+        if self.tool == call.tool:
+            return Match.YES
+        if not self.tool.startswith((f"{call.tool}(", "mcp__", "*")):
+            return Match.NO
+        pattern = pattern_of(self.tool)
+        if pattern is None:
+            return Match.NO if allow else Match.MAYBE
+        if allow:
+            return Match.YES if call.allowed_by(pattern) else Match.NO
+        return call.touched_by(pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +77,10 @@ class Standing:
     plan_approved: bool
     human_in_the_loop: bool
     user_id: str | None
-    #: Tool name to the id of the policy that "remember" stored ("" while it is being stored).
-    remembered: dict[str, str]
+    #: Text of a rule to the id of the policy that "remember" stored ("" while it is being stored).
+    remembered: Mapping[str, str]
+    #: Digest of a call that a person denied in this turn to the gate at which they did.
+    denied: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +90,19 @@ class Judgement:
     verdict: Verdict
     grant: str
     why: str
+    rule: Rule | None = None
 
 
-def judge(tool: str, *, read_only: bool, standing: Standing, rules: Iterable[Rule]) -> Judgement:
-    """The verdict on one call: deny, plan guard, ask, allow, read-only, mode; first hit wins."""
-    found = [rule for rule in rules if rule.covers(tool, standing.user_id)]
-    by_effect = {rule.effect: rule for rule in reversed(found)}
-    if deny := by_effect.get(Verdict.DENY):
+def judge(
+    call: Subject, *, read_only: bool, standing: Standing, rules: Iterable[Rule], now_ms: int
+) -> Judgement:
+    """The verdict on one call: deny, plan guard, ask, allow, read-only, mode; first hit wins.
+
+    A call that a person denied in this turn stays denied, whatever would allow or ask it. What a
+    deny or ask rule may cover, as far as the call can be read, is asked.
+    """
+    found = _covering(call, standing.user_id, rules, now_ms)
+    if deny := found.get((Verdict.DENY, Match.YES)):
         return _by_rule(Verdict.DENY, deny)
     planning = standing.mode is Mode.PLAN and not standing.plan_approved
     if planning and not read_only:
@@ -76,17 +111,23 @@ def judge(tool: str, *, read_only: bool, standing: Standing, rules: Iterable[Rul
             grant="plan_guard",
             why="plan mode: a plan must be approved before calls with effects",
         )
-    if ask := by_effect.get(Verdict.ASK):
-        if standing.human_in_the_loop:
-            return _by_rule(Verdict.ASK, ask)
+    if call.digest in standing.denied:
+        gate = standing.denied[call.digest]
         return Judgement(
             verdict=Verdict.DENY,
-            grant=f"rule:{ask.id}",
-            why="an ask rule covers the call and nobody can be asked",
+            grant=f"denied:{gate}",
+            why=f"the user denied this very call at {gate} and has sent no message since",
         )
-    if allow := by_effect.get(Verdict.ALLOW):
+    ask = (
+        found.get((Verdict.ASK, Match.YES))
+        or found.get((Verdict.ASK, Match.MAYBE))
+        or found.get((Verdict.DENY, Match.MAYBE))
+    )
+    if ask:
+        return _asked(ask, standing, sure=(Verdict.ASK, Match.YES) in found)
+    if allow := found.get((Verdict.ALLOW, Match.YES)):
         return _by_rule(Verdict.ALLOW, allow)
-    if tool in standing.remembered and standing.remembered[tool] == "":
+    if any(policy == "" and _states(text, call) for text, policy in standing.remembered.items()):
         return Judgement(
             verdict=Verdict.ALLOW, grant="remembered", why="remembered earlier in this run"
         )
@@ -102,25 +143,59 @@ def judge(tool: str, *, read_only: bool, standing: Standing, rules: Iterable[Rul
     )
 
 
-def denied_by(tool: str, *, user_id: str | None, rules: Iterable[Rule]) -> Rule | None:
-    """The deny rule that covers the call, if any; deny wins over every grant."""
+def denied_by(
+    call: Subject, *, user_id: str | None, rules: Iterable[Rule], now_ms: int, maybe: bool = False
+) -> Rule | None:
+    """The deny rule that covers the call, if any; deny wins over every grant.
+
+    With ``maybe`` also one that may cover it: for grants that no person gave.
+    """
     for rule in rules:
-        if rule.effect is Verdict.DENY and rule.covers(tool, user_id):
-            return rule
+        if rule.effect is Verdict.DENY and not rule.spent(now_ms):
+            match = _firm(rule.covers(call, user_id), call)
+            if match is Match.YES or (maybe and match is Match.MAYBE):
+                return rule
     return None
 
 
-def suggested_rules(tool: str, *, patterned: bool) -> list[dict[str, str]]:
-    """The rules a reviewer may accept with an approval; never broader than what is shown.
+def _covering(
+    call: Subject, user_id: str | None, rules: Iterable[Rule], now_ms: int
+) -> dict[tuple[Verdict, Match], Rule]:
+    """The first rule of each effect that covers the call, and the first that may."""
+    found: dict[tuple[Verdict, Match], Rule] = {}
+    for rule in rules:
+        match = rule.covers(call, user_id)
+        if match is Match.NO or rule.spent(now_ms):
+            continue
+        if rule.effect is Verdict.DENY:
+            match = _firm(match, call)
+        found.setdefault((rule.effect, match), rule)
+    return found
 
-    A tool whose calls differ by a pattern (a command, a path) gets none until its pattern can
-    be stated.
-    """
-    return [] if patterned else [{"tool": tool, "effect": Verdict.ALLOW.value}]
+
+def _firm(match: Match, call: Subject) -> Match:
+    """A deny that may cover a text which the grammar does not take denies it."""
+    return Match.YES if match is Match.MAYBE and call.unread else match
+
+
+def _states(text: str, call: Subject) -> bool:
+    pattern = pattern_of(text)
+    return pattern is not None and call.allowed_by(pattern)
+
+
+def _asked(rule: Rule, standing: Standing, *, sure: bool) -> Judgement:
+    how = f"{rule.effect} rule {rule.id} {'covers' if sure else 'may cover'} the call"
+    if standing.human_in_the_loop:
+        return Judgement(verdict=Verdict.ASK, grant=f"rule:{rule.id}", why=how, rule=rule)
+    return Judgement(
+        verdict=Verdict.DENY,
+        grant=f"rule:{rule.id}",
+        why=f"{how} and nobody can be asked",
+        rule=rule,
+    )
 
 
 def _by_rule(verdict: Verdict, rule: Rule) -> Judgement:
     whose = "every run" if rule.user_id is None else f"user {rule.user_id!r}"
-    return Judgement(
-        verdict=verdict, grant=f"rule:{rule.id}", why=f"{rule.effect} rule {rule.id} for {whose}"
-    )
+    why = f"{rule.effect} rule {rule.id} for {whose}"
+    return Judgement(verdict=verdict, grant=f"rule:{rule.id}", why=why, rule=rule)

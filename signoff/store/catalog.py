@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from signoff.domain.rule import Rule, Verdict
@@ -69,7 +70,22 @@ def rule_of(rule_id: int, raw: dict[str, Any]) -> Rule:
         user_id=raw["user_id"],
         source=raw["source"],
         created_ms=raw["created"],
+        author=raw.get("author"),
+        expires_ms=raw.get("expires"),
+        max_uses=raw.get("max_uses"),
     )
+
+
+def used(rules: Iterable[Rule], uses: Mapping[str, str]) -> list[Rule]:
+    """The rules with what is known of their use."""
+    return [
+        replace(
+            rule,
+            uses=int(uses.get(f"{rule.id}:n", "0")),
+            last_used_ms=int(uses[f"{rule.id}:at"]) if f"{rule.id}:at" in uses else None,
+        )
+        for rule in rules
+    ]
 
 
 class Catalog:
@@ -88,7 +104,10 @@ class Catalog:
         if cached is None:
             version = await self._version(prefix, f"rules:{account}")
             raw = pairs(await self._connection.call("HGETALL", keys.policies(account)))
-            rows = (rule_of(int(n), json.loads(text)) for n, text in raw.items())
+            rows = [rule_of(int(n), json.loads(text)) for n, text in raw.items()]
+            if any(rule.max_uses is not None for rule in rows):
+                key = keys.policy_uses(account)
+                rows = used(rows, pairs(await self._connection.call("HGETALL", key)))
             cached = Ruleset(version=version, rules=tuple(sorted(rows, key=lambda rule: rule.id)))
             _keep(self._rules, (prefix, account), cached)
         return cached

@@ -80,6 +80,11 @@ def policies(account: str) -> str:
     return f"{GLOBAL}pol:{account}"
 
 
+def policy_uses(account: str) -> str:
+    """How often and when an account's rules were last used, by id."""
+    return f"{GLOBAL}poluse:{account}"
+
+
 def agent(agent_id: int | str) -> str:
     """One agent."""
     return f"{GLOBAL}agent:{agent_id}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from signoff.domain.error import MissingError
 from signoff.domain.rule import Rule, Verdict
 from signoff.store import keys
-from signoff.store.catalog import Catalog, rule_of
+from signoff.store.catalog import Catalog, rule_of, used
 from signoff.store.connection import Connection
 from signoff.store.runs import dumps
 from signoff.store.scripts import Args, Scripts, pairs
@@ -20,6 +21,14 @@ class StoredRule:
 
     rule: Rule
     created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Whether a rule lets one more call start, and whether it was the last one."""
+
+    granted: bool
+    last: bool
 
 
 class Policies:
@@ -39,8 +48,11 @@ class Policies:
         effect: Verdict,
         source: str,
         now_ms: int,
+        author: str | None = None,
+        expires_ms: int | None = None,
+        max_uses: int | None = None,
     ) -> StoredRule:
-        """The one rule of (user, tool, effect), made if there is none."""
+        """The one rule of (user, tool, effect), made if there is none that still covers calls."""
         args = Args(acct=account)
         args.control["index"] = args.blob(_index(user_id, tool, effect))
         body = {
@@ -50,6 +62,8 @@ class Policies:
             "source": source,
             "created": now_ms,
         }
+        limits = {"author": author, "expires": expires_ms, "max_uses": max_uses}
+        body |= {name: value for name, value in limits.items() if value is not None}
         args.control["policy"] = args.blob(dumps(body))
         reply = await self._scripts.run("put_policy", keys.GLOBAL, args)
         created = bool(reply[1])
@@ -59,11 +73,29 @@ class Policies:
 
     async def list(self, account: str, user_id: str | None) -> list[Rule]:
         """The rules of exactly one scope, newest first."""
-        raw = pairs(await self._connection.call("HGETALL", keys.policies(account)))
-        rules = [rule_of(int(n), json.loads(text)) for n, text in raw.items()]
+        raw, uses = await self._connection.calls(
+            ("HGETALL", keys.policies(account)), ("HGETALL", keys.policy_uses(account))
+        )
+        rules = used(
+            (rule_of(int(n), json.loads(text)) for n, text in pairs(raw).items()), pairs(uses)
+        )
         return sorted(
             (rule for rule in rules if rule.user_id == user_id), key=lambda r: r.id, reverse=True
         )
+
+    async def use(self, account: str, rule_id: int, call: str) -> Use:
+        """Counts ``call`` as one that the rule lets start; the same call is counted once."""
+        reply = await self._used(account, rule_id, call, release=False)
+        return Use(granted=bool(reply[0]), last=bool(reply[1]))
+
+    async def unuse(self, account: str, rule_id: int, call: str) -> None:
+        """Takes that back for a call that did not start after all."""
+        await self._used(account, rule_id, call, release=True)
+
+    async def _used(self, account: str, rule_id: int, call: str, *, release: bool) -> Sequence[int]:
+        args = Args(acct=account, id=str(rule_id), token=call, release=release)
+        reply: Sequence[int] = await self._scripts.run("use_policy", keys.GLOBAL, args)
+        return reply
 
     async def delete(self, account: str, user_id: str | None, rule_id: int) -> None:
         """Revokes a rule of that scope, or raises MissingError."""

@@ -16,6 +16,7 @@ from signoff.domain.run import RunStatus
 
 REMEMBERED = "rem:"
 ASSENT = "ok:"
+DENIED = "denied:"
 USAGE_FIELDS = (
     "input_tokens",
     "output_tokens",
@@ -75,6 +76,8 @@ class RunRecord:
     queued: int = 0
     dropped: tuple[int, ...] = ()
     remembered: dict[str, str] = field(default_factory=dict)
+    #: Digest of a call that a person denied to the turn and the gate at which they did.
+    denials: dict[str, tuple[int, str]] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
 
     @property
@@ -86,6 +89,9 @@ class RunRecord:
             human_in_the_loop=self.human_in_the_loop,
             user_id=self.user_id,
             remembered=self.remembered,
+            denied={
+                digest: gate for digest, (turn, gate) in self.denials.items() if turn == self.turn
+            },
         )
 
 
@@ -127,6 +133,11 @@ def run_record(run_id: int, raw: Mapping[str, str]) -> RunRecord:
             for name, value in raw.items()
             if name.startswith(REMEMBERED)
         },
+        denials={
+            name.removeprefix(DENIED): _denial(value)
+            for name, value in raw.items()
+            if name.startswith(DENIED)
+        },
         marks=_marks(raw),
     )
 
@@ -134,6 +145,11 @@ def run_record(run_id: int, raw: Mapping[str, str]) -> RunRecord:
 def _output_data(raw: Mapping[str, str]) -> dict[str, Any] | None:
     text = raw.get("output_data") if raw["status"] == "completed" else None
     return dict(json.loads(text)) if text else None
+
+
+def _denial(value: str) -> tuple[int, str]:
+    turn, _, gate = value.partition(":")
+    return int(turn), gate
 
 
 def _marks(raw: Mapping[str, str]) -> Marks:

@@ -25,15 +25,17 @@ from signoff.domain.error import (
 from signoff.domain.expiry import Limits
 from signoff.domain.gate import Gate
 from signoff.domain.mode import Mode
-from signoff.domain.rule import Rule, Verdict
+from signoff.domain.rule import Verdict
 from signoff.script import check_script
 from signoff.signing import SignatureError, verify
 from signoff.strictjson import loads
 from signoff.testing.aside import Aside
 from signoff.testing.endpoints import Endpoints, masked
 from signoff.testing.engine import BatchRefusedError, FakeRun, World
+from signoff.testing.rulebook import Rulebook
 from signoff.testing.shown import (
     asked_body,
+    evaluation_body,
     gate_body,
     message_bodies,
     page_body,
@@ -52,7 +54,7 @@ from signoff.wire.decision import (
     SignedDecision,
     read_batch,
 )
-from signoff.wire.policy import CreatePolicy
+from signoff.wire.policy import CreatePolicy, Evaluate
 from signoff.wire.run import CreateRun, SwitchMode
 from signoff.wire.webhook import ChangeWebhook, CreateWebhook
 
@@ -61,7 +63,6 @@ KEY = "fake-api-key"
 URL = "http://signoff.test"
 _PAGE = 20
 _LOOK_S = 0.01
-_RESERVED = frozenset({"AskUserQuestion", "ExitPlanMode"})
 
 
 class _Reply(Body):
@@ -83,7 +84,11 @@ class Backend(Aside):
         super().__init__()
         self._api_key = api_key
         self._now, self._ahead_s = now, 0.0
-        self._rules: dict[int, Rule] = {}
+        self._rules = Rulebook(
+            tools=[*tools, *read_only, *external],
+            number=lambda: self._number("policy"),
+            now_ms=self._now_ms,
+        )
         self._numbers: dict[str, int] = {}
         self._agents: dict[tuple[str | None, str], int] = {}
         self._once: dict[str, tuple[str, int, Any]] = {}
@@ -94,10 +99,11 @@ class Backend(Aside):
             tools=tools,
             read_only=read_only,
             external=external,
-            rules=lambda: list(self._rules.values()),
+            rules=self._rules.all,
             new_id=self._new_id,
             now_ms=self._now_ms,
             emit=self._emit,
+            used=self._rules.used,
         )
 
     def dispatch(self, request: httpx.Request) -> tuple[int, Any]:
@@ -245,28 +251,24 @@ class Backend(Aside):
 
     def create_policy(self, request: httpx.Request) -> tuple[int, Any]:
         """Stores a rule."""
-        body = _body(request, CreatePolicy)
-        effect = Verdict(body.effect or "allow")
-        if re.search(r"[()*]", body.tool):
-            raise InvalidFieldError("patterns are not supported", code="pattern_not_supported")
-        if body.tool in _RESERVED and effect is Verdict.ALLOW:
-            msg = f"{body.tool} asks a person and can never be allowed by a rule"
-            raise InvalidFieldError(msg, code="reserved_tool", field="tool")
-        rule, made = self._put_rule(body.tool, effect, body.user_id, "api")
+        rule, made = self._rules.create(_body(request, CreatePolicy))
         return (201 if made else 200), policy_body(rule)
+
+    def evaluate(self, request: httpx.Request) -> Any:
+        """What would become of a call."""
+        body = _body(request, Evaluate)
+        read_only = body.call.tool in self._world.read_only
+        return evaluation_body(self._rules.evaluate(body, read_only=read_only))
 
     def list_policies(self, request: httpx.Request) -> Any:
         """The rules of a scope."""
         user_id = request.url.params.get("user_id")
-        found = [rule for rule in self._rules.values() if rule.user_id == user_id]
+        found = [rule for rule in self._rules.all() if rule.user_id == user_id]
         return _page(request, [policy_body(rule) for rule in reversed(found)])
 
     def delete_policy(self, request: httpx.Request, policy_id: int) -> tuple[int, Any]:
         """Revokes a rule."""
-        rule = self._rules.get(policy_id)
-        if rule is None or rule.user_id != request.url.params.get("user_id"):
-            raise MissingError(f"no permission {policy_id}")
-        del self._rules[policy_id]
+        self._rules.delete(policy_id, request.url.params.get("user_id"))
         return 204, None
 
     def create_webhook(self, request: httpx.Request) -> tuple[int, Any]:
@@ -358,24 +360,7 @@ class Backend(Aside):
         gate = run.gates[decision.request_id]
         accepted = [*decision.rules, *(gate.suggested_rules if decision.remember else ())]
         for rule in accepted:
-            self._put_rule(str(rule["tool"]), Verdict.ALLOW, run.user_id, "run_approval")
-
-    def _put_rule(
-        self, tool: str, effect: Verdict, user_id: str | None, source: str
-    ) -> tuple[Rule, bool]:
-        for rule in self._rules.values():
-            if (rule.tool, rule.effect, rule.user_id) == (tool, effect, user_id):
-                return rule, False
-        rule = Rule(
-            id=self._number("policy"),
-            tool=tool,
-            effect=effect,
-            user_id=user_id,
-            source=source,
-            created_ms=self._now_ms(),
-        )
-        self._rules[rule.id] = rule
-        return rule, True
+            self._rules.put(str(rule["tool"]), Verdict.ALLOW, run.user_id, "run_approval")
 
     def _only_once(
         self, request: httpx.Request, work: Callable[[], tuple[int, Any]]
@@ -474,6 +459,7 @@ _ROUTES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         "POST": Backend.create_policy,
         "GET": Backend.list_policies,
     },
+    r"/v1/permissions/evaluate": {"POST": Backend.evaluate},
     _POLICY: {"DELETE": Backend.delete_policy},
     r"/v1/webhooks": {
         "POST": Backend.create_webhook,

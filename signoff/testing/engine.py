@@ -17,8 +17,10 @@ from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
 from signoff.domain.mode import Mode
 from signoff.domain.question import check_plan, check_questions
-from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge, suggested_rules
+from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
 from signoff.domain.run import RunStatus
+from signoff.domain.subject import Subject
+from signoff.domain.suggestion import suggested_rules
 from signoff.script import ScriptedTurn, script_length, script_turn
 from signoff.testing.gate import gate_digest
 
@@ -43,6 +45,8 @@ class World:
     new_id: Callable[[str], str]
     now_ms: Callable[[], int]
     emit: Emit
+    #: Told of a rule that let a call start.
+    used: Callable[[Rule], None] = lambda _: None
 
 
 class FakeRun:
@@ -79,6 +83,7 @@ class FakeRun:
         self.history: list[Message] = []
         self.gates: dict[str, Gate] = {}
         self.remembered: dict[str, str] = {}
+        self._turns: dict[str, int] = {}
         self._step: list[ToolUse] = []
         self._results: dict[str, ToolResult] = {}
         self._say("user", Text(message))
@@ -165,7 +170,13 @@ class FakeRun:
             return
         fresh = False
         for gate in self.open:
-            forbidden = denied_by(gate.tool, user_id=self.user_id, rules=self._world.rules())
+            forbidden = denied_by(
+                _call(gate.tool, gate.tool_input),
+                user_id=self.user_id,
+                rules=self._world.rules(),
+                now_ms=self._world.now_ms(),
+                maybe=True,
+            )
             if gate.kind is not GateKind.TOOL_APPROVAL or forbidden:
                 continue
             allowed = Settlement(
@@ -253,7 +264,7 @@ class FakeRun:
         if kind is not None:
             return self._gate(use, kind)
         judgement = judge(
-            use.name,
+            _call(use.name, use.input),
             read_only=use.name in self._world.read_only,
             standing=Standing(
                 mode=self.mode,
@@ -261,17 +272,29 @@ class FakeRun:
                 human_in_the_loop=self.human,
                 user_id=self.user_id,
                 remembered=self.remembered,
+                denied=self._denied(),
             ),
             rules=self._world.rules(),
+            now_ms=self._world.now_ms(),
         )
         if judgement.verdict is Verdict.ASK:
             return self._gate(use, GateKind.TOOL_APPROVAL)
         if judgement.verdict is Verdict.ALLOW:
+            if judgement.rule is not None:
+                self._world.used(judgement.rule)
             self._execute(use, use.input)
             return None
         state: ResultState = "denied" if judgement.verdict is Verdict.DENY else "error"
         self._result(use, state, f"This tool call is not permitted ({judgement.why}).")
         return None
+
+    def _denied(self) -> dict[str, str]:
+        """What was denied since the last message, by digest."""
+        return {
+            gate.digest: gate.id
+            for gate in self.gates.values()
+            if gate.state is GateState.DENIED and self._turns[gate.id] == self.turn
+        }
 
     def _asking(self, use: ToolUse) -> GateKind | None:
         if use.name in self._world.external:
@@ -288,7 +311,7 @@ class FakeRun:
 
     def _gate(self, use: ToolUse, kind: GateKind) -> Gate:
         suggested = (
-            suggested_rules(use.name, patterned=False) if kind is GateKind.TOOL_APPROVAL else ()
+            suggested_rules(_call(use.name, use.input)) if kind is GateKind.TOOL_APPROVAL else ()
         )
         now_ms = self._world.now_ms()
         times = self.limits.times(now_ms)
@@ -313,6 +336,7 @@ class FakeRun:
             return
         self.pauses += 1
         self.gates |= {gate.id: gate for gate in gates}
+        self._turns |= {gate.id: self.turn for gate in gates}
         self.status = RunStatus.AWAITING_APPROVAL
         self._touch()
         self._world.emit(self, events.RUN_AWAITING_INPUT, {"gates": gates, "pause": self.pauses})
@@ -458,3 +482,7 @@ def _refused(message: str, code: str, gate: Gate) -> GateRefusedError:
     if gate.state is not GateState.PENDING:
         details["standing"] = {"status": gate.state.value, "decided_by": gate.decided_by}
     return GateRefusedError(message, code=code, details=details)
+
+
+def _call(tool: str, tool_input: Mapping[str, Any]) -> Subject:
+    return Subject(tool, tool_input, digest=gate_digest(tool, dict(tool_input)))

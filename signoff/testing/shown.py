@@ -11,7 +11,7 @@ from signoff.domain.event import usage_payload
 from signoff.domain.expiry import auto_resolved
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.message import block_json
-from signoff.domain.rule import Rule
+from signoff.domain.rule import Judgement, Rule, Verdict
 from signoff.domain.run import RETRYABLE
 from signoff.domain.timestamp import iso
 from signoff.testing.engine import NO_USAGE, FakeRun
@@ -142,6 +142,29 @@ def policy_body(rule: Rule) -> dict[str, Any]:
         "effect": rule.effect.value,
         "source": rule.source,
         "created_at": iso(rule.created_ms),
+        "author": rule.author,
+        "expires_at": None if rule.expires_ms is None else iso(rule.expires_ms),
+        "max_uses": rule.max_uses,
+        "uses": rule.uses,
+        "last_used_at": None if rule.last_used_ms is None else iso(rule.last_used_ms),
+    }
+
+
+def evaluation_body(found: Judgement) -> dict[str, Any]:
+    """What would become of a call."""
+    rule = found.rule
+    verdict = "deny" if found.verdict is Verdict.PLAN_FIRST else found.verdict.value
+    return {
+        "verdict": verdict,
+        "why": found.why,
+        "rule": None
+        if rule is None
+        else {
+            "id": rule.id if rule.id > 0 else None,
+            "tool": rule.tool,
+            "effect": rule.effect.value,
+            "user_id": rule.user_id,
+        },
     }
 
 

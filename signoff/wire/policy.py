@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from signoff.wire.body import Body, UserId
+from signoff.wire.body import Body, ModeName, UserId
+
+EffectName = Literal["allow", "ask", "deny"]
+MAX_USES = 10_000
 
 
 class CreatePolicy(Body):
@@ -14,7 +18,34 @@ class CreatePolicy(Body):
 
     tool: str
     user_id: UserId | None = None
-    effect: Literal["allow", "ask", "deny"] | None = None
+    effect: EffectName | None = None
+    #: ISO 8601 with an offset; from then on the rule covers nothing.
+    expires_at: str | None = None
+    #: An allow lets that many calls start.
+    max_uses: Annotated[int, Field(ge=1, le=MAX_USES)] | None = None
+
+
+class EvaluatedCall(Body):
+    """The call that a dry run is about."""
+
+    tool: str
+    input: dict[str, Any]
+
+
+class EvaluatedRule(Body):
+    """A rule that a dry run is to assume."""
+
+    tool: str
+    effect: EffectName
+
+
+class Evaluate(Body):
+    """POST /permissions/evaluate."""
+
+    call: EvaluatedCall
+    rules: Annotated[list[EvaluatedRule], Field(max_length=1000)] | None = None
+    mode: ModeName | None = None
+    user_id: UserId | None = None
 
 
 class PolicyBody(TypedDict):
@@ -26,3 +57,25 @@ class PolicyBody(TypedDict):
     effect: str
     source: str
     created_at: str
+    author: str | None
+    expires_at: str | None
+    max_uses: int | None
+    uses: int
+    last_used_at: str | None
+
+
+class DecidingRule(TypedDict):
+    """The rule that a verdict rests on; ``id`` is null for an assumed one."""
+
+    id: int | None
+    tool: str
+    effect: str
+    user_id: str | None
+
+
+class EvaluationBody(TypedDict):
+    """What would become of a call."""
+
+    verdict: str
+    rule: DecidingRule | None
+    why: str

@@ -192,6 +192,36 @@ def test_remember_spares_the_next_prompts_of_the_user(dev: Dev, client: Client) 
     client.wait_pending(third, 1)
 
 
+def test_remember_of_a_command_covers_its_prefix_and_nothing_that_is_chained(
+    dev: Dev, client: Client
+) -> None:
+    """The next command of the prefix runs unasked, also in another run; a chained one is asked."""
+    user = f"u_{secrets.token_hex(4)}"
+
+    def bash(number: int, command: str) -> dict[str, Any]:
+        call = {"id": f"b{number}", "name": "Bash", "input": {"command": command}}
+        return {"tool_calls": [call]}
+
+    first = client.create(
+        [bash(0, "expr 1 + 1"), bash(1, "expr 1 + 2"), {"text": "end"}], user_id=user
+    )
+    (gate,) = client.wait_pending(first, 1)
+    assert gate["suggested_rules"] == [{"tool": "Bash(expr 1:*)", "effect": "allow"}]
+    answer = client.approve(first, gate["request_id"], remember=True)
+    assert answer.json()["remembered"] is True
+    client.wait(first, "completed")
+    assert len(dev.starts(first)) == 2
+    second = client.create([bash(0, "expr 1 + 3; touch x"), {"text": "end"}], user_id=user)
+    (gate,) = client.wait_pending(second, 1)
+    assert (gate["suggested_rules"], gate["can_remember"]) == ([], False)
+    assert dev.starts(second) == []
+    client.approve(second, gate["request_id"], decision="deny")
+    client.wait(second, "completed")
+    (policy,) = client.http.get("/v1/permissions/", params={"user_id": user}).json()["data"]
+    assert (policy["tool_name"], policy["source"]) == ("Bash(expr 1:*)", "run_approval")
+    assert policy["uses"] == 1
+
+
 def test_fifty_deciders_get_one_verdict(dev: Dev, client: Client) -> None:
     """Every loser is told the standing verdict; the tool starts at most once."""
     run_id = client.create([{"tool_calls": [email("a")]}, {"text": "{{last_results}}"}])

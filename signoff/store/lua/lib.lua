@@ -289,8 +289,9 @@ local function open_gates(run, gates)
 end
 
 local function load_gate(req)
-  local v = redis.call('HMGET', P .. 'gate:' .. req, 'run', 'state', 'digest', 'fp', 'n', 'pause')
-  return {run = v[1], state = v[2], digest = v[3], fp = v[4], n = v[5], pause = v[6]}
+  local v = redis.call('HMGET', P .. 'gate:' .. req, 'run', 'state', 'digest', 'fp', 'n', 'pause',
+    'kind')
+  return {run = v[1], state = v[2], digest = v[3], fp = v[4], n = v[5], pause = v[6], kind = v[7]}
 end
 
 local function close_gate(run, req, gate)
@@ -317,6 +318,10 @@ local function settle(run, req, gate, s)
   else
     redis.call('HSET', run.calls, n .. '.state', 'done', n .. '.result', blob(s.result))
     add(run, 'left', -1)
+  end
+  -- A call that a person denied is not asked again in this turn; nobody denied one that expired.
+  if s.state == 'denied' and gate.kind == 'tool_approval' and s.by ~= 'expiry' then
+    put(run, 'denied:' .. gate.digest, run.turn .. ':' .. req)
   end
   if s.plan_ok then put(run, 'plan_ok', '1') end
   add(run, 'open', -1)

@@ -192,10 +192,36 @@ async def test_remember_stores_a_policy_that_can_be_revoked(world):
 
 
 async def test_nothing_is_remembered_without_a_suggestion(world):
-    """A tool with patterns suggests nothing yet, so remember is false and stores nothing."""
+    """A command of one word has no prefix to state, so remember is false and stores nothing."""
     run_id, (gate,) = await world.parked(("Bash", {"command": "ls"}))
     assert (await approve(world, run_id, gate, remember=True)).json()["remembered"] is False
     assert (await world.api.get("/v1/permissions/")).json()["data"] == []
+
+
+async def test_what_is_remembered_of_an_edit_is_the_edit(world):
+    """The suggestions are those of the command that was approved."""
+    run_id, (gate,) = await world.parked(("Bash", {"command": "npm run a"}))
+    assert gate["suggested_rules"] == [{"tool": "Bash(npm run:*)", "effect": "allow"}]
+    edit = {"command": "git fetch origin"}
+    shown = gate["suggested_rules"]
+    refused(
+        await approve(world, run_id, gate, input=edit, rules=shown),
+        422,
+        "validation_error",
+        "rules.0",
+    )
+    assert (await approve(world, run_id, gate, input=edit, remember=True)).json()["remembered"]
+    (policy,) = (await world.api.get("/v1/permissions/")).json()["data"]
+    assert policy["tool_name"] == "Bash(git fetch:*)"
+    assert policy["author"].startswith("key:")
+
+
+async def test_an_edit_that_a_pattern_denies_is_refused(world):
+    """Any part of the edited command counts."""
+    await world.api.post("/v1/permissions/", json={"tool": "Bash(rm:*)", "effect": "deny"})
+    run_id, (gate,) = await world.parked(("Bash", {"command": "npm run a"}))
+    edit = {"command": "npm run a && rm -rf x"}
+    refused(await approve(world, run_id, gate, input=edit), 422, "denied_by_rule", "input")
 
 
 async def test_only_suggested_rules_are_accepted(world):

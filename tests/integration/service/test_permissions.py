@@ -49,13 +49,31 @@ async def test_lists_and_deletions_have_exactly_one_scope(world):
     [
         ({}, "validation_error", "tool"),
         ({"tool": ""}, "validation_error", "tool"),
-        ({"tool": "send email"}, "validation_error", "tool"),
-        ({"tool": "sеnd"}, "validation_error", "tool"),  # noqa: RUF001 - a Cyrillic e
+        ({"tool": "send email"}, "lookalike_name", "tool"),
+        ({"tool": "sеnd"}, "lookalike_name", "tool"),  # noqa: RUF001 - a Cyrillic e
+        ({"tool": "send\u200b_email"}, "lookalike_name", "tool"),
+        ({"tool": "bash"}, "lookalike_name", "tool"),
+        ({"tool": "SEND-EMAIL"}, "lookalike_name", "tool"),
+        ({"tool": "askUserQuestion", "effect": "deny"}, "lookalike_name", "tool"),
         ({"tool": "t" * 129}, "validation_error", "tool"),
-        ({"tool": "t\n"}, "validation_error", "tool"),
-        ({"tool": "Bash(git status:*)"}, "pattern_not_supported", "tool"),
-        ({"tool": "mcp__server__*"}, "pattern_not_supported", "tool"),
-        ({"tool": "Bash(touch:*"}, "pattern_not_supported", "tool"),
+        ({"tool": "t\n"}, "lookalike_name", "tool"),
+        ({"tool": "Bash(touch:*"}, "invalid_pattern", "tool"),
+        ({"tool": "Bash()"}, "invalid_pattern", "tool"),
+        ({"tool": "Bash(:*)"}, "invalid_pattern", "tool"),
+        ({"tool": "Bash(git status; rm:*)"}, "invalid_pattern", "tool"),
+        ({"tool": "Bash(sudo apt:*)"}, "pattern_never_matches", "tool"),
+        ({"tool": "Bash(bash -c:*)"}, "pattern_never_matches", "tool"),
+        ({"tool": "Bash(*status:*)"}, "pattern_never_matches", "tool"),
+        ({"tool": "Write(/srv/../etc/**)"}, "invalid_pattern", "tool"),
+        ({"tool": "send_email(to)"}, "invalid_pattern", "tool"),
+        ({"tool": "send_email(whom=a)"}, "pattern_never_matches", "tool"),
+        ({"tool": "mcp__*"}, "pattern_never_matches", "tool"),
+        ({"tool": "*"}, "pattern_never_matches", "tool"),
+        ({"tool": "send*"}, "invalid_pattern", "tool"),
+        ({"tool": "t", "expires_at": "2020-01-01T00:00:00Z"}, "validation_error", "expires_at"),
+        ({"tool": "t", "expires_at": "2999-01-01"}, "validation_error", "expires_at"),
+        ({"tool": "t", "max_uses": 0}, "validation_error", "max_uses"),
+        ({"tool": "t", "max_uses": 1, "effect": "deny"}, "validation_error", "max_uses"),
         ({"tool": "t", "effect": "maybe"}, "validation_error", "effect"),
         ({"tool": "t", "user_id": ""}, "validation_error", "user_id"),
         ({"tool": "AskUserQuestion"}, "reserved_tool", "tool"),
@@ -63,7 +81,7 @@ async def test_lists_and_deletions_have_exactly_one_scope(world):
     ],
 )
 async def test_wrong_rules_are_refused(world, body, code, field):
-    """Names only, known effects only, and nothing may allow what asks a person."""
+    """Each with a code of its own and the field; nothing may allow what asks a person."""
     refused(await world.api.post("/v1/permissions/", json=body), 422, code, field)
 
 
@@ -84,3 +102,115 @@ async def test_an_account_has_a_bounded_number_of_rules(world, monkeypatch):
     assert (await world.api.post(path, json={"tool": "a"})).status_code == 200
     assert (await world.api.delete(f"{path}/{first.json()['id']}")).status_code == 204
     assert (await world.api.post(path, json={"tool": "c"})).status_code == 201
+
+
+async def test_patterns_are_stored_as_they_were_stated(world):
+    """Commands, paths, arguments and servers; a deny may be broader than any allow."""
+    for tool in (
+        "Bash(git status:*)",
+        "Write(/srv/data/**)",
+        "mcp__server__*",
+        "send_email(to=*@acme.com)",
+    ):
+        made = await world.api.post("/v1/permissions", json={"tool": tool})
+        assert (made.status_code, made.json()["tool_name"]) == (201, tool)
+    for tool in ("mcp__*", "*", "Bash(sudo:*)"):
+        made = await world.api.post("/v1/permissions", json={"tool": tool, "effect": "deny"})
+        assert made.status_code == 201
+
+
+async def test_a_rule_has_limits_and_an_author(world):
+    """They are shown; the same limits find the rule, others are a conflict that names it."""
+    body = {"tool": "send_email", "expires_at": "2999-01-01T00:00:00+01:00", "max_uses": 3}
+    first = await world.api.post("/v1/permissions", json=body)
+    shown = first.json()
+    assert (shown["expires_at"], shown["max_uses"]) == ("2998-12-31T23:00:00.000Z", 3)
+    assert (shown["uses"], shown["last_used_at"]) == (0, None)
+    assert shown["author"].startswith("key:")
+    assert (await world.api.post("/v1/permissions", json=body)).json() == shown
+    assert (await world.api.post("/v1/permissions", json={"tool": "send_email"})).json() == shown
+    other = await world.api.post("/v1/permissions", json={**body, "max_uses": 4})
+    refused(other, 409, "permission_differs")
+    assert other.json()["error"]["details"]["id"] == shown["id"]
+
+
+async def evaluate(world, tool, tool_input, *rules, **more):
+    """The verdict of a dry run by these (text, effect)."""
+    body = {"call": {"tool": tool, "input": tool_input}, **more}
+    if rules:
+        body["rules"] = [{"tool": text, "effect": effect} for text, effect in rules]
+    answer = await world.api.post("/v1/permissions/evaluate", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("git status", "allow"),
+        ("git status --short 'a; b'", "allow"),
+        ("git statusx", "ask"),
+        ("git status; ls", "ask"),
+        ("git status\nls", "ask"),
+        ("git status > x", "ask"),
+        ("git status $(ls)", "ask"),
+        ("X=1 git status", "ask"),
+        ("git status && rm -rf x", "deny"),
+        ("nice rm x", "deny"),
+        ("echo $(/bin/rm x)", "deny"),
+        ("if", "deny"),
+        ("$x", "ask"),
+    ],
+)
+async def test_a_dry_run_says_what_would_become_of_a_command(world, command, verdict):
+    """By given rules, which replace the stored ones; nothing is stored."""
+    rules = [("Bash(git status:*)", "allow"), ("Bash(rm:*)", "deny")]
+    found = await evaluate(world, "Bash", {"command": command}, *rules)
+    assert found["verdict"] == verdict
+    assert found["why"]
+    if verdict == "deny":
+        assert found["rule"]["tool"] == "Bash(rm:*)"
+    assert (await world.api.get("/v1/permissions")).json()["data"] == []
+
+
+async def test_a_dry_run_takes_the_stored_rules_of_the_user(world):
+    """The order is that of real calls: deny, plan, ask, allow, read-only, mode."""
+    email = {"to": "a@acme.com", "subject": "s", "body": "b"}
+    assert (await evaluate(world, "send_email", email))["verdict"] == "ask"
+    assert (await evaluate(world, "send_email", email, mode="autonomous"))["verdict"] == "allow"
+    assert (await evaluate(world, "search_docs", {"query": "q"}))["verdict"] == "allow"
+    made = {"tool": "send_email(to=*@acme.com)", "user_id": "u"}
+    stored = (await world.api.post("/v1/permissions", json=made)).json()
+    found = await evaluate(world, "send_email", email, user_id="u")
+    assert (found["verdict"], found["rule"]["id"]) == ("allow", stored["id"])
+    assert (await evaluate(world, "send_email", email, user_id="v"))["verdict"] == "ask"
+    other = {**email, "to": "b@other.com,a@acme.com"}
+    assert (await evaluate(world, "send_email", other, user_id="u"))["verdict"] == "ask"
+    assert (await evaluate(world, "send_email", email, user_id="u", mode="plan"))[
+        "verdict"
+    ] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field"),
+    [
+        ({"call": {"tool": "gone", "input": {}}}, "unknown_tool", "call.tool"),
+        (
+            {"call": {"tool": "Bash", "input": {"command": 1}}},
+            "invalid_tool_input",
+            "call.input.command",
+        ),
+        ({"call": {"tool": "Bash"}}, "validation_error", "call.input"),
+        (
+            {
+                "call": {"tool": "Bash", "input": {"command": "ls"}},
+                "rules": [{"tool": "Bash(", "effect": "deny"}],
+            },
+            "invalid_pattern",
+            "rules[0].tool",
+        ),
+    ],
+)
+async def test_a_dry_run_checks_what_it_is_given(world, body, code, field):
+    """Like a real call and like a rule to be stored."""
+    refused(await world.api.post("/v1/permissions/evaluate", json=body), 422, code, field)

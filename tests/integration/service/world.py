@@ -16,10 +16,11 @@ from signoff.domain.call import CallState, Effect
 from signoff.domain.expiry import Limits
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.message import Message, Text, ToolUse
-from signoff.domain.rule import suggested_rules
+from signoff.domain.suggestion import suggested_rules
 from signoff.settings import Settings
 from signoff.signing import sign_decision
 from signoff.store.steps import Held, NewCall, NewGate, StepCommit
+from signoff.subject import subject
 from tests.conftest import SECRET_KEY
 from tests.integration.service.contract import check_response
 
@@ -72,7 +73,9 @@ class World:
             new.append(_asked(use, bound))
             suggested = []
             if gate_kind is GateKind.TOOL_APPROVAL:
-                suggested = suggested_rules(use.name, patterned=use.name == "Bash")
+                suggested = suggested_rules(
+                    subject(use.name, self.context.toolbox.get(use.name), use.input)
+                )
             gate_id = f"req_{run_id}_{self.steps}_{n}"
             gates.append(
                 NewGate(

@@ -95,3 +95,54 @@ async def test_every_change_moves_the_version(store: Store) -> None:
         await store.policies.delete(ACCOUNT, None, stored.id)
     seen.append((await store.catalog.rules(ACCOUNT, 1)).version)
     assert len(set(seen)) == len(seen)
+
+
+async def test_uses_are_bounded_exactly_and_counted_once_a_call(store: Store) -> None:
+    """Fifty calls at once for three uses: three start; a repeat is no further use."""
+    made = await store.policies.put(
+        account=ACCOUNT,
+        user_id=None,
+        tool="t",
+        effect=Verdict.ALLOW,
+        source="api",
+        now_ms=5,
+        max_uses=3,
+    )
+    number = made.rule.id
+    found = await asyncio.gather(
+        *(store.policies.use(ACCOUNT, number, f"1:1:{n}") for n in range(50))
+    )
+    granted = [n for n, use in enumerate(found) if use.granted]
+    assert len(granted) == 3
+    assert sum(use.last for use in found) == 1
+    assert (await store.policies.use(ACCOUNT, number, f"1:1:{granted[0]}")).granted
+    (listed,) = await store.policies.list(ACCOUNT, None)
+    assert listed.uses == 3
+    assert listed.last_used_ms is not None
+    await store.policies.unuse(ACCOUNT, number, f"1:1:{granted[0]}")
+    await store.policies.unuse(ACCOUNT, number, f"1:1:{granted[0]}")
+    assert (await store.policies.use(ACCOUNT, number, "2:1:0")).granted
+    assert not (await store.policies.use(ACCOUNT, number, "2:1:1")).granted
+
+
+async def test_a_rule_that_is_over_makes_room_for_another(store: Store) -> None:
+    """Expired by the server's clock, or used up: the same identity is a new rule."""
+    limits = [{"expires_ms": 6}, {"max_uses": 1}]
+    for n, limit in enumerate(limits):
+        first = await store.policies.put(
+            account=ACCOUNT,
+            user_id=f"u{n}",
+            tool="t",
+            effect=Verdict.ALLOW,
+            source="api",
+            now_ms=5,
+            author="key:a",
+            **limit,
+        )
+        assert (first.created, first.rule.author) == (True, "key:a")
+        if "max_uses" in limit:
+            await store.policies.use(ACCOUNT, first.rule.id, "1:1:0")
+        again = await put(store, user=f"u{n}")
+        assert again.created
+        (listed,) = await store.policies.list(ACCOUNT, f"u{n}")
+        assert (listed, listed.uses) == (again.rule, 0)

@@ -25,6 +25,7 @@ from signoff.domain.gate import Gate
 from signoff.domain.message import ToolResult, ToolUse
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Verdict, denied_by
+from signoff.domain.subject import Subject
 from signoff.store.catalog import Catalog
 from signoff.store.decisions import Decided
 from signoff.store.facade import Store, open_store
@@ -221,7 +222,10 @@ class World:
     async def _check_grant(self, run: RunRecord, call: Call, rules: Any) -> None:
         require(not run.status.terminal, "started after the end")
         require(call.state == "started", f"is {call.state}")
-        require(denied_by(call.tool, user_id=run.user_id, rules=rules) is None, "a rule denies it")
+        require(
+            denied_by(Subject(call.tool, {}), user_id=run.user_id, rules=rules, now_ms=0) is None,
+            "a rule denies it",
+        )
         require((run.id, call.id) not in self.refused, "was denied")
         bound = digest(call.tool, json.loads(call.effective_json))
         require(call.run_digest == bound, "the digest is not that of the bytes")
@@ -370,7 +374,10 @@ class World:
                 for gate in gates
                 if mode is Mode.AUTONOMOUS
                 and (gate.state, gate.kind) == ("pending", "tool_approval")
-                and denied_by(gate.tool, user_id=run.user_id, rules=ruleset.rules) is None
+                and denied_by(
+                    Subject(gate.tool, {}), user_id=run.user_id, rules=ruleset.rules, now_ms=0
+                )
+                is None
             ]
             await store.decisions.switch_mode(
                 run,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signoff.client import errors as e
-from signoff.client import ops
+from signoff.client import ops, policy_ops
 from signoff.client.connection import read_options
 from signoff.client.effects import Answer, Policy, Send, Sleep, exchange
 from signoff.client.op import at, query
@@ -77,7 +77,7 @@ def test_a_create_is_repeated_under_one_key_with_one_body():
         ops.answer(7, {"a": "b"}),
         ops.cancel(7),
         ops.update_webhook(1, active=True),
-        ops.delete_policy(1),
+        policy_ops.delete_policy(1),
         ops.create_webhook("https://example.com"),
     ],
     ids=lambda op: f"{op.method} {op.path}",

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from signoff.domain.mode import Mode
-from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge, suggested_rules
+from signoff.domain.rule import Rule, Standing, Verdict, denied_by
+from signoff.domain.rule import judge as judge_call
+from signoff.domain.subject import Subject
+from signoff.domain.suggestion import suggested_rules
+
+NOW = 1_000_000
+
+
+def judge(tool: str, **basis: Any) -> Any:
+    return judge_call(Subject(tool, {}), now_ms=NOW, **basis)
+
 
 DENY, ASK, ALLOW = Verdict.DENY, Verdict.ASK, Verdict.ALLOW
 
@@ -97,13 +109,13 @@ def test_the_first_hit_wins(
 def test_the_scope_of_a_rule(effect: Verdict, rule_user: str | None, run_user: str | None) -> None:
     """Without a user, ask and deny cover every run, allow only runs without a user."""
     expected = rule_user == run_user or (rule_user is None and effect is not ALLOW)
-    assert rule(1, effect, rule_user).covers("t", run_user) == expected
+    assert rule(1, effect, rule_user).covers(Subject("t", {}), run_user) == (2 if expected else 0)
 
 
 def test_a_rule_is_about_one_tool_by_exact_name() -> None:
     """No prefixes, no case folding."""
     for other in ("T", "t2", "", "t "):
-        assert not rule(1, DENY).covers(other, None)
+        assert not rule(1, DENY).covers(Subject(other, {}), None)
 
 
 def test_remembered_allows_only_until_its_policy_is_stored() -> None:
@@ -118,10 +130,36 @@ def test_remembered_allows_only_until_its_policy_is_stored() -> None:
         assert found.verdict is effect
 
 
-def test_suggestions_are_never_broader_than_what_is_shown() -> None:
-    """A tool whose calls differ by a pattern gets none."""
-    assert suggested_rules("t", patterned=True) == []
-    assert suggested_rules("t", patterned=False) == [{"tool": "t", "effect": "allow"}]
+def test_an_ordinary_tool_is_suggested_by_its_name() -> None:
+    """What a reviewer is shown of it is the tool."""
+    assert suggested_rules(Subject("t", {"a": 1})) == [{"tool": "t", "effect": "allow"}]
+
+
+def test_a_rule_that_expired_or_is_used_up_covers_nothing() -> None:
+    """To the millisecond, whatever its effect; one use below the bound it still does."""
+    run = standing("approval")
+    for effect in (DENY, ASK, ALLOW):
+        for at, counts in ((NOW, False), (NOW + 1, True)):
+            found = replace(rule(1, effect), expires_ms=at)
+            judged = judge("t", read_only=False, standing=run, rules=[found])
+            assert (judged.rule == found) is counts
+    for uses, counts in ((2, False), (1, True)):
+        found = replace(rule(1, ALLOW), max_uses=2, uses=uses)
+        judged = judge("t", read_only=False, standing=run, rules=[found])
+        assert (judged.verdict is ALLOW) is counts
+
+
+def test_t28_a_denied_call_is_not_asked_again_in_its_turn() -> None:
+    """The same digest is denied at once, naming the decision, whatever would allow it by now."""
+    call = Subject("t", {}, digest="d1")
+    run = replace(standing("autonomous"), denied={"d1": "req_7"})
+    for rules in ([], [rule(1, ALLOW)], [rule(2, ASK)]):
+        found = judge_call(call, read_only=False, standing=run, rules=rules, now_ms=NOW)
+        assert (found.verdict, found.grant) == (DENY, "denied:req_7")
+        assert "req_7" in found.why
+    other = Subject("t", {}, digest="d2")
+    judged = judge_call(other, read_only=False, standing=run, rules=[], now_ms=NOW)
+    assert judged.verdict is ALLOW
 
 
 rules = st.builds(
@@ -147,9 +185,9 @@ def test_deny_always_wins_and_nobody_is_asked_who_is_not_there(
 ) -> None:
     """A covering deny decides alone; ask rules never ask without a person; grants are real."""
     found = judge("t", read_only=read_only, standing=run, rules=stored)
-    covering = [r for r in stored if r.covers("t", run.user_id)]
+    covering = [r for r in stored if r.covers(Subject("t", {}), run.user_id)]
     denies = [r for r in covering if r.effect is DENY]
-    first = denied_by("t", user_id=run.user_id, rules=stored)
+    first = denied_by(Subject("t", {}), user_id=run.user_id, rules=stored, now_ms=NOW)
     assert first == (denies[0] if denies else None)
     if denies:
         assert (found.verdict, found.grant) == (DENY, f"rule:{denies[0].id}")
@@ -169,7 +207,7 @@ def test_other_peoples_rules_do_not_count(
     stored: list[Rule], run: Standing, read_only: bool, data: st.DataObject
 ) -> None:
     """Taking rules away that do not cover the call never changes the verdict."""
-    mine = [r for r in stored if r.covers("t", run.user_id)]
+    mine = [r for r in stored if r.covers(Subject("t", {}), run.user_id)]
     shuffled = data.draw(st.permutations(stored))
     first = judge("t", read_only=read_only, standing=run, rules=stored)
     assert judge("t", read_only=read_only, standing=run, rules=mine) == first

@@ -1,0 +1,79 @@
+"""The calls about stored rules; see ``ops`` for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from signoff.client.op import Op, at, nothing, one, page, query
+from signoff.client.options import given
+from signoff.client.values import Effect, Evaluation, Mode, Page, Policy
+
+
+def create_policy(
+    tool: str,
+    *,
+    user_id: str | None = None,
+    effect: Effect | None = None,
+    expires_at: str | None = None,
+    max_uses: int | None = None,
+) -> Op[Policy]:
+    """Stores a rule, or finds the one that is stored already.
+
+    ``tool`` is a name or a name with a pattern, such as ``Bash(git status:*)``. ``expires_at`` is
+    an ISO 8601 time with its offset; ``max_uses`` bounds how many calls an allow lets start.
+    """
+    return Op(
+        method="POST",
+        path=at("permissions"),
+        body={
+            "tool": tool,
+            **given(user_id=user_id, effect=effect, expires_at=expires_at, max_uses=max_uses),
+        },
+        read=one(Policy),
+    )
+
+
+def evaluate_policies(
+    tool: str,
+    input: Mapping[str, Any],  # noqa: A002 - the wire's word
+    *,
+    rules: Sequence[Mapping[str, str]] | None = None,
+    mode: Mode | None = None,
+    user_id: str | None = None,
+) -> Op[Evaluation]:
+    """What would become of a call; ``rules`` ({tool, effect}) stand in for the stored ones."""
+    return Op(
+        method="POST",
+        path=at("permissions", "evaluate"),
+        body={
+            "call": {"tool": tool, "input": dict(input)},
+            **given(rules=rules, mode=mode, user_id=user_id),
+        },
+        read=one(Evaluation),
+    )
+
+
+def list_policies(
+    *,
+    user_id: str | None = None,
+    limit: int | None = None,
+    starting_after: int | str | None = None,
+) -> Op[Page[Policy]]:
+    """The rules of exactly one scope: one user's, or those without a user."""
+    return Op(
+        method="GET",
+        path=at("permissions"),
+        query=query(user_id=user_id, limit=limit, starting_after=starting_after),
+        read=page(Policy),
+    )
+
+
+def delete_policy(policy_id: int, *, user_id: str | None = None) -> Op[None]:
+    """Revokes a rule; ``user_id`` must be the rule's own."""
+    return Op(
+        method="DELETE",
+        path=at("permissions", policy_id),
+        query=query(user_id=user_id),
+        read=nothing,
+    )

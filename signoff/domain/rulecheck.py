@@ -1,0 +1,108 @@
+"""What may be stored as a rule: a text that states something that can happen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from signoff.domain.error import InvalidFieldError
+from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
+from signoff.domain.pattern import NAME, Kind, Pattern, looks_like, pattern_of
+from signoff.domain.rule import Verdict
+
+RESERVED = frozenset({ASK_TOOL, PLAN_TOOL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is known of a tool: how its patterns are meant, and its parameters."""
+
+    kind: Kind | None
+    parameters: Collection[str] | None = None
+
+
+def check_rule(
+    text: str, effect: Verdict, tools: Mapping[str, Shape | None], *, field: str = "tool"
+) -> Pattern:
+    """The pattern of a rule that may be stored; raises InvalidFieldError that says what is wrong.
+
+    A tool that is not among ``tools`` may come later, so its rule is checked for its form alone.
+    """
+    name = text.partition("(")[0]
+    _check_name(name, tools, field)
+    pattern = pattern_of(text)
+    if pattern is None:
+        msg = f"{field}: {_shown(text)} is no name, Name(pattern) or mcp__server__*"
+        raise InvalidFieldError(msg, code="invalid_pattern", field=field)
+    allow = effect is Verdict.ALLOW
+    if name in RESERVED and allow:
+        msg = f"{field}: {name} asks a person and can never be allowed by a rule"
+        raise InvalidFieldError(msg, code="reserved_tool", field=field)
+    shape = tools.get(name)
+    if shape is not None and not pattern.reads(shape.kind):
+        raise InvalidFieldError(_unread(name, shape), code="invalid_pattern", field=field)
+    if allow and (why := _never(pattern, shape)):
+        raise InvalidFieldError(f"{field}: {why}", code="pattern_never_matches", field=field)
+    return pattern
+
+
+def _check_name(name: str, tools: Mapping[str, Shape | None], field: str) -> None:
+    plain = name.replace("*", "")
+    if not name.isascii() or any(char.isspace() or not char.isprintable() for char in name):
+        msg = f"{field}: {_shown(name)} only looks like a tool's name: they are plain ASCII"
+        raise InvalidFieldError(msg, code="lookalike_name", field=field)
+    if (plain or not name) and NAME.fullmatch(plain) is None:
+        msg = f"{field}: a name has 1 to 128 letters, digits, dots, underscores and hyphens"
+        raise InvalidFieldError(msg, field=field)
+    if name in tools or name in RESERVED:
+        return
+    alike = looks_like(name)
+    for known in (*tools, *RESERVED):
+        if looks_like(known) == alike:
+            msg = f"{field}: {_shown(name)} is not {known}; names are compared exactly"
+            raise InvalidFieldError(msg, code="lookalike_name", field=field)
+
+
+def _unread(name: str, shape: Shape) -> str:
+    form = {
+        "shell": f"a literal command: {name}(git status:*)",
+        "path": f"a path: {name}(/srv/data/**)",
+        None: f"named arguments: {name}(to=*@example.com)",
+    }[shape.kind]
+    return f"tool: the pattern of {name} is {form}"
+
+
+def _never(pattern: Pattern, shape: Shape | None) -> str | None:
+    """Why an allow of this pattern would never cover a call; None if it can."""
+    literals = pattern.name.literals
+    if len(literals) > 1:
+        server = literals[0].removeprefix("mcp__")
+        if not server.endswith("__") or not server.strip("_") or "__" in server[:-2]:
+            return "an allow names its MCP server before any star: mcp__server__*"
+        return None
+    if pattern.body is None:
+        return None
+    if shape is None:
+        shell_only = pattern.path is None and pattern.arguments is None
+        return _never_shell(pattern) if shell_only else None
+    if shape.kind == "shell":
+        return _never_shell(pattern)
+    if shape.kind is None and shape.parameters is not None:
+        for name, _ in pattern.arguments or ():
+            if name not in shape.parameters:
+                return f"the tool has no parameter {name}"
+    return None
+
+
+def _never_shell(pattern: Pattern) -> str | None:
+    if pattern.shell is None or pattern.shell.allowable:
+        return None
+    return (
+        "the first word of an allow is a command's name, and not that of a shell, a wrapper or an "
+        "interpreter of code on the command line: only what it would run could be allowed"
+    )
+
+
+def _shown(text: str) -> str:
+    shown = ascii(text)
+    return shown if len(shown) <= 80 else f"{shown[:76]}..."  # noqa: PLR2004 - one line
