@@ -293,7 +293,9 @@ class FakeRun:
         return {
             gate.digest: gate.id
             for gate in self.gates.values()
-            if gate.state is GateState.DENIED and self._turns[gate.id] == self.turn
+            if gate.state is GateState.DENIED
+            and gate.decided_by != EXPIRY
+            and self._turns[gate.id] == self.turn
         }
 
     def _asking(self, use: ToolUse) -> GateKind | None:

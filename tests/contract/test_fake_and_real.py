@@ -575,3 +575,24 @@ def test_a_run_can_end_when_nobody_decides(client):
     assert (gate.status, gate.decided_by, gate.auto_resolved) == ("cancelled", "expiry", True)
     with pytest.raises(e.ValidationError):
         client.runs.create("go", on_expiry="deny")
+
+
+def test_policies_have_limits_and_can_be_tried_out(client):
+    """An allow with a bound and an expiry; a dry run by stored and by given rules."""
+    user = f"u_{uuid.uuid4().hex[:8]}"
+    made = client.permissions.create(
+        "send_email(to=*@acme.com)",
+        user_id=user,
+        expires_at="2999-01-01T00:00:00Z",
+        max_uses=2,
+    )
+    assert (made.max_uses, made.uses, made.expires_at) == (2, 0, "2999-01-01T00:00:00.000Z")
+    email = {"to": "a@acme.com", "subject": "s", "body": "b"}
+    found = client.permissions.evaluate("send_email", email, user_id=user)
+    assert (found.verdict, (found.rule or {})["id"]) == ("allow", made.id)
+    asked = client.permissions.evaluate("send_email", {**email, "to": "b@x.com"}, user_id=user)
+    assert (asked.verdict, asked.rule) == ("ask", None)
+    given = [{"tool": "send_email", "effect": "deny"}]
+    denied = client.permissions.evaluate("send_email", email, rules=given, mode="autonomous")
+    assert denied.verdict == "deny"
+    client.permissions.delete(made.id, user_id=user)
