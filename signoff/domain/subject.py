@@ -51,7 +51,7 @@ class Subject:
     ) -> None:
         self.tool = tool
         self.arguments = arguments
-        self.kind = kind
+        self.kind: Kind | None = kind
         self.digest = digest
         self._parameter = parameter
         self._defaults = defaults or {}
