@@ -116,7 +116,8 @@ def judge(
         return Judgement(
             verdict=Verdict.DENY,
             grant=f"denied:{gate}",
-            why=f"the user denied this very call at {gate} and has sent no message since",
+            # The model reads this, and ids of ours are nothing to it.
+            why="the user denied this very call earlier and has sent no message since",
         )
     ask = (
         found.get((Verdict.ASK, Match.YES))

@@ -239,7 +239,7 @@ class World:
             require(kind == "gate" or run.mode is Mode.AUTONOMOUS, "the mode is gone")
             return
         require(call.run_digest == call.digest, "edited without a gate")
-        covering = [r for r in rules if r.covers(call.tool, run.user_id)]
+        covering = [r for r in rules if r.covers(Subject(call.tool, {}), run.user_id)]
         require(not any(r.effect is Verdict.ASK for r in covering), "a rule asks")
         guarded = run.mode is Mode.PLAN and not run.plan_approved
         require(call.tool in READS or not guarded, "no plan is approved")
