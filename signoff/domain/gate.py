@@ -82,6 +82,10 @@ class Gate:
     edited_input: dict[str, Any] | None = None
     effective_digest: str | None = None
     remembered: bool = False
+    #: JSON text; of a tool that only the worker knows. It is read when somebody edits the input.
+    input_schema: str | None = None
+    #: What the result of an external call must look like, if that was declared.
+    output_schema: dict[str, Any] | None = None
 
     @property
     def listed(self) -> tuple[str, dict[str, Any]]:

@@ -185,4 +185,6 @@ def gate_record(gate_id: str, raw: Mapping[str, str]) -> Gate:
         edited_input=loaded("eff_input"),
         effective_digest=raw.get("eff_digest") or None,
         remembered=raw.get("remember") == "2",
+        input_schema=raw.get("schema") or None,
+        output_schema=loaded("out_schema"),
     )

@@ -50,6 +50,11 @@ class NewGate:
     kind: GateKind
     n: int
     suggested_rules: Sequence[dict[str, str]] = ()
+    #: The JSON text of what an edited input is checked against, for tools that only the worker
+    #: knows; None where the service has the tool itself.
+    input_schema: str | None = None
+    #: The JSON text of what a result from outside is checked against, if anything was declared.
+    output_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +294,8 @@ def _gate_args(args: Args, gate: NewGate) -> dict[str, Any]:
         "kind": gate.kind.value,
         "n": str(gate.n),
         "suggested": args.blob(dumps(list(gate.suggested_rules))),
+        "schema": args.blob(gate.input_schema),
+        "out_schema": args.blob(gate.output_schema),
     }
 
 

@@ -229,7 +229,8 @@ local function end_lease(run)
   redis.call('ZREM', P .. 'leases', run.id)
 end
 
--- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested}}.
+-- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested, schema?,
+-- out_schema?}}.
 local function open_gates(run, gates)
   local pause = int(add(run, 'pause_n', 1))
   for _, g in ipairs(gates) do
@@ -240,6 +241,10 @@ local function open_gates(run, gates)
       'n', g.n, 'tool_use_id', c[1], 'tool', c[2], 'input', c[5] or c[3], 'digest', c[4],
       'suggested', blob(g.suggested), 'state', 'pending', 'pause', pause, 'step', run.step,
       'created', int(NOW))
+    if given(g.schema) then redis.call('HSET', P .. 'gate:' .. g.id, 'schema', blob(g.schema)) end
+    if given(g.out_schema) then
+      redis.call('HSET', P .. 'gate:' .. g.id, 'out_schema', blob(g.out_schema))
+    end
     redis.call('HSET', run.calls, g.n .. '.state', 'asked', g.n .. '.gate', g.id)
     redis.call('RPUSH', P .. 'gates:' .. run.id, g.id)
     redis.call('ZADD', P .. 'open:' .. run.acct, int(NOW), run.id .. ':' .. g.id)
