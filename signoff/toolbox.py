@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from signoff.domain.error import SettingsError
-from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
+from signoff.declared import MCP_PREFIX, RESERVED
+from signoff.domain.error import InvalidFieldError, SettingsError
+from signoff.shape import shape_of
 from signoff.tooldef import Tool
 
 SETTING = "SIGNOFF_TOOLS"
-# The engine answers these itself; a tool of that name would never run.
-RESERVED = frozenset({ASK_TOOL, PLAN_TOOL})
 
 
 class Toolbox(Mapping[str, Tool]):
@@ -59,6 +58,13 @@ class Toolbox(Mapping[str, Tool]):
     def _add(self, item: Tool, source: str) -> None:
         if item.name in RESERVED:
             _refuse(f"{source} declares {item.name}, a name that Signoff itself answers")
+        if item.name.startswith(MCP_PREFIX):
+            _refuse(f"{source} declares {item.name}; {MCP_PREFIX} is for tools of MCP servers")
+        if item.output_schema is not None:
+            try:
+                shape_of(item.output_schema, field="output_schema")
+            except InvalidFieldError as error:
+                _refuse(f"{source}: the result of {item.name} cannot be checked: {error.message}")
         standing = self._tools.get(item.name)
         if standing is item:  # bound to two names, or imported by another tool module
             return
