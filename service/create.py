@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from service.context import TRIES, Context, unscoped
 from service.idempotency import body_digest, reused
+from signoff.declared import check_external_tools
 from signoff.domain import event as events
 from signoff.domain.allowance import period_of
 from signoff.domain.error import (
@@ -29,7 +30,6 @@ from signoff.store import keys
 from signoff.store.agents import Agent
 from signoff.store.records import RunRecord
 from signoff.store.runs import NewRun, WrittenRun
-from signoff.tooldef import Tool
 from signoff.wire.run import MAX_TURNS, CreateRun
 
 DEFAULT_AGENT = "Assistant"
@@ -44,7 +44,7 @@ class Order:
     body: CreateRun
     #: None: the agent's, or the configured one.
     model: str | None
-    tools: list[str] | None
+    external_tools: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,8 @@ class Start:
     mode: Mode
     human: bool
     model: str
+    tools: list[str] | None
+    external_tools: list[dict[str, Any]]
 
 
 def read_order(context: Context, account: str, body: CreateRun) -> Order:
@@ -74,9 +76,10 @@ def read_order(context: Context, account: str, body: CreateRun) -> Order:
         raise InvalidFieldError(msg, field="agent_id")
     if body.output_schema is not None:
         _check_schema(body.output_schema)
-    tools = None if body.tools is None else check_tools(context.toolbox, body.tools)
+    declared = [item.declaration() for item in body.external_tools or ()]
+    check_external_tools(declared, loaded=context.toolbox)
     model = None if body.model is None else _model(context, body.model, body)
-    return Order(account=account, body=body, model=model, tools=tools)
+    return Order(account=account, body=body, model=model, external_tools=declared)
 
 
 async def create(context: Context, order: Order) -> Created:
@@ -202,7 +205,17 @@ async def _start(context: Context, order: Order) -> Start:
     mode, human = _standing(body, agent)
     user_id = agent.user_id if body.user_id is None else body.user_id
     model = order.model or _model(context, agent.model, body)
-    return Start(agent=agent, user_id=user_id, mode=mode, human=human, model=model)
+    declared = _external_tools(context, order, agent)
+    tools = agent.tools if body.tools is None else check_tools(context, body.tools, declared)
+    return Start(
+        agent=agent,
+        user_id=user_id,
+        mode=mode,
+        human=human,
+        model=model,
+        tools=tools,
+        external_tools=declared,
+    )
 
 
 async def _agent(context: Context, order: Order) -> Agent:
@@ -223,6 +236,18 @@ async def _agent(context: Context, order: Order) -> Agent:
         await _demand_user(context, order.account, body.user_id or agent.user_id)
     check_enabled(agent)
     return agent
+
+
+def _external_tools(context: Context, order: Order, agent: Agent) -> list[dict[str, Any]]:
+    """The agent's and the order's; of one name the order's."""
+    inherited = agent.profile.get("external_tools")
+    if not inherited:
+        return order.external_tools
+    by_name = {item["name"]: item for item in [*inherited, *order.external_tools]}
+    declared = list(by_name.values())
+    # Together they may be too many, and a tool of that name may have been loaded since.
+    check_external_tools(declared, loaded=context.toolbox)
+    return declared
 
 
 def check_enabled(agent: Agent) -> None:
@@ -268,7 +293,8 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
     return {
         "model": start.model,
         "instructions": agent.instructions if body.instructions is None else body.instructions,
-        "tools": agent.tools if order.tools is None else order.tools,
+        "tools": start.tools,
+        **({"external_tools": start.external_tools} if start.external_tools else {}),
         "metadata": body.metadata,
         "max_turns": body.max_turns or MAX_TURNS,
         "name": agent.name,
@@ -278,10 +304,13 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
     }
 
 
-def check_tools(toolbox: Mapping[str, Tool], names: Sequence[str]) -> list[str]:
-    """The names, each once; raises InvalidFieldError for one that no loaded tool has."""
+def check_tools(
+    context: Context, names: Sequence[str], declared: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """The names, each once; raises InvalidFieldError for one that no tool has."""
+    external = {item["name"] for item in declared}
     for n, name in enumerate(names):
-        if name not in toolbox:
+        if name not in context.toolbox and name not in external:
             msg = f"tools.{n}: no tool is called {name[:64]!a}"
             raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
     return list(dict.fromkeys(names))

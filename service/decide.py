@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from service.context import TRIES, Context
 from service.errors import status_of
 from service.render import standing_body
 from signoff.canonical import digest
+from signoff.declared import SchemaInputs
 from signoff.domain import event as events
 from signoff.domain.decision import Checked, CheckInput, Decision, Settlement, settle
 from signoff.domain.error import (
@@ -28,10 +30,12 @@ from signoff.domain.error import (
 from signoff.domain.frame import frame, result_frames
 from signoff.domain.gate import Gate, GateState
 from signoff.domain.rule import Rule, Verdict, denied_by
+from signoff.shape import shape_of
 from signoff.store import decisions as stored
 from signoff.store.records import RunRecord
 from signoff.store.runs import dumps
 from signoff.tooldef import Tool
+from signoff.toolschema import Inputs
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +69,8 @@ class Docket:
     run_id: int
     decisions: Sequence[Decision]
     by: str
+    #: What the request calls its items.
+    items: Literal["decisions", "results"] = "decisions"
     known: tuple[RunRecord, Sequence[Gate]] | None = None
 
 
@@ -85,7 +91,10 @@ async def decide(context: Context, docket: Docket) -> Ruling:
 
 
 async def decide_batch(context: Context, docket: Docket) -> Ruling:
-    """Applies all decisions or none; the error names the first in the way as ``decisions[i]``."""
+    """Applies all decisions or none; the error names the first in the way as ``decisions[i]``.
+
+    Of results the items are ``results[i]``, whose fields stand in the item itself.
+    """
     try:
         return await _decide(context, docket)
     except _RefusedError as refused:
@@ -99,12 +108,14 @@ async def decide_batch(context: Context, docket: Docket) -> Ruling:
             for n, error in refused.refusals
         ]
         n, first = refused.refusals[0]
-        at = f"decisions[{n}]"
+        at, field = f"{docket.items}[{n}]", first.field
+        if field is not None and docket.items == "results":
+            field = field.removeprefix("result").removeprefix(".")
         raise SignoffError(
             f"{at}: {first.message}",
             code=first.code,
-            field=f"{at}.{first.field}" if first.field else at,
-            details={**first.details, "decisions": rows},
+            field=f"{at}.{field}" if field else at,
+            details={**first.details, docket.items: rows},
         ) from None
 
 
@@ -203,7 +214,12 @@ async def _settle_all(
             continue
         try:
             settled.append(
-                settle(gate, decision, check_input=_checker(context.toolbox, run, gate, rules))
+                settle(
+                    gate,
+                    decision,
+                    check_input=_checker(context.toolbox, run, gate, rules),
+                    check_output=_check_output,
+                )
             )
         except SignoffError as error:
             refusals.append((n, error))
@@ -219,7 +235,8 @@ def _checker(
 
     def check(name: str, tool_input: Mapping[str, Any]) -> Checked:
         if gate.state is GateState.PENDING:
-            _check_edit(toolbox, run, rules, name, tool_input)
+            _check_edit(_inputs(toolbox, gate), tool_input)
+            _check_rules(run, rules, name)
         try:
             return dumps(tool_input), digest(name, tool_input)
         except NotCanonicalError as error:
@@ -228,27 +245,42 @@ def _checker(
     return check
 
 
-def _check_edit(
-    toolbox: Mapping[str, Tool],
-    run: RunRecord,
-    rules: Sequence[Rule],
-    name: str,
-    tool_input: Mapping[str, Any],
-) -> None:
-    tool = toolbox.get(name)
+def _inputs(toolbox: Mapping[str, Tool], gate: Gate) -> Inputs:
+    """What an edited input is checked against: as it stood when the gate was opened, if kept."""
+    if gate.input_schema is not None:
+        return SchemaInputs(json.loads(gate.input_schema))
+    tool = toolbox.get(gate.tool)
     if tool is None:
         msg = "the tool is not loaded any more, so an edited input cannot be checked"
         raise InvalidFieldError(msg, code="unknown_tool", field="input")
+    return tool.parameters
+
+
+def _check_edit(inputs: Inputs, tool_input: Mapping[str, Any]) -> None:
     try:
-        tool.check(tool_input)
+        inputs.check(tool_input)
     except InvalidToolInputError as error:
         field = f"input.{error.field}" if error.field else "input"
         msg = f"input: {error.message}"
         raise InvalidFieldError(msg, code=error.code, field=field) from error
+
+
+def _check_rules(run: RunRecord, rules: Sequence[Rule], name: str) -> None:
     deny = denied_by(name, user_id=run.user_id, rules=rules)
     if deny is not None:
         msg = f"deny rule {deny.id} forbids the edited call"
         raise InvalidFieldError(msg, code="denied_by_rule", field="input")
+
+
+def _check_output(gate: Gate, output: Any) -> None:
+    """Of a settled gate the output is only compared, never judged again."""
+    if gate.output_schema is None or gate.state is not GateState.PENDING:
+        return
+    wrong = shape_of(gate.output_schema, field="output_schema").misfit(output)
+    if wrong is not None:
+        field = f"result.output.{wrong.field}" if wrong.field else "result.output"
+        msg = f"the output is not what the tool declares: {wrong}"
+        raise InvalidFieldError(msg, field=field)
 
 
 def _refusals(run: RunRecord, outcomes: Sequence[stored.Outcome]) -> list[tuple[int, SignoffError]]:

@@ -20,6 +20,7 @@ def agent_body(agent: Agent) -> AgentBody:
         "id": agent.id,
         "name": agent.name,
         "instructions": agent.instructions,
+        "external_tools": profile.get("external_tools") or [],
         "role": profile.get("role"),
         "goals": profile.get("goals"),
         "user_id": agent.user_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -103,8 +104,13 @@ class Publisher:
         tool_input: Mapping[str, Any],
         digest: str,
         suggested_rules: Sequence[Mapping[str, Any]],
+        output_schema: str | None = None,
     ) -> dict[str, Any]:
-        """One gate in an awaiting_input event; tool and input as listed."""
+        """One gate in an awaiting_input event; tool and input as listed.
+
+        ``output_schema``, JSON text, is there only for an external call that declares one.
+        """
+        declared = {} if output_schema is None else {"output_schema": json.loads(output_schema)}
         return {
             "request_id": request_id,
             "kind": kind.value,
@@ -113,4 +119,5 @@ class Publisher:
             "digest": digest,
             "suggested_rules": [dict(rule) for rule in suggested_rules],
             "created_at": iso(self._now_ms()),
+            **declared,
         }

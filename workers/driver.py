@@ -26,7 +26,7 @@ from signoff.tooldef import Tool
 from workers.asking import ask_model, request_of
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.judging import Basis, JudgedStep, named, storable
+from workers.judging import Basis, JudgedStep, kept_schema, named, storable
 from workers.model.port import ModelError, ModelReply
 from workers.turns import next_turn
 
@@ -160,6 +160,9 @@ class Driver:
                     suggested_rules=engine.judging.suggestions(call.tool, self.tools)
                     if kind is GateKind.TOOL_APPROVAL
                     else (),
+                    input_schema=kept_schema(self.tools.get(call.tool))
+                    if kind is GateKind.TOOL_APPROVAL
+                    else None,
                 )
                 for gate_id, call in zip(ids, calls, strict=True)
             ]
@@ -298,6 +301,7 @@ class Driver:
                     tool_input=opened.tool_input,
                     digest=opened.digest,
                     suggested_rules=opened.gate.suggested_rules,
+                    output_schema=opened.gate.output_schema,
                 )
                 for opened in judged.gates
             ]

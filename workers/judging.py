@@ -13,7 +13,12 @@ from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, GateKind, listed_call
 from signoff.domain.jsontext import compact
 from signoff.domain.message import ToolUse
 from signoff.domain.mode import Mode
-from signoff.domain.question import check_plan, check_questions
+from signoff.domain.question import (
+    ASK_USER_TOOL,
+    ask_user_questions,
+    check_plan,
+    check_questions,
+)
 from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge, suggested_rules
 from signoff.store.records import RunRecord
 from signoff.store.steps import NewCall, NewGate
@@ -109,7 +114,7 @@ class Judging:
             self._judged_tool(judged, asked, run, basis)
             return
         deny = None
-        if kind is GateKind.EXTERNAL:
+        if use.name not in (ASK_TOOL, PLAN_TOOL):
             deny = denied_by(use.name, user_id=run.user_id, rules=basis.rules)
         if deny is not None:
             state, content = refusal(_forbidden(deny))
@@ -136,7 +141,10 @@ class Judging:
             tool.check(use.input)
         except InvalidToolInputError as error:
             raise _error(f"Invalid input: {error.message}") from error
-        return GateKind.EXTERNAL if tool.external else None
+        if not tool.external:
+            return None
+        asks = use.name == ASK_USER_TOOL and run.human_in_the_loop and _asks_a_person(use.input)
+        return GateKind.QUESTION if asks else GateKind.EXTERNAL
 
     def _judged_tool(self, judged: JudgedStep, asked: _Asked, run: RunRecord, basis: Basis) -> None:
         use = asked.use
@@ -161,7 +169,15 @@ class Judging:
         suggested = []
         if kind is GateKind.TOOL_APPROVAL:
             suggested = self.suggestions(asked.use.name, basis.tools)
-        gate = NewGate(id=self._new_gate_id(), kind=kind, n=asked.n, suggested_rules=suggested)
+        found = basis.tools.get(asked.use.name)
+        gate = NewGate(
+            id=self._new_gate_id(),
+            kind=kind,
+            n=asked.n,
+            suggested_rules=suggested,
+            input_schema=kept_schema(found) if kind is GateKind.TOOL_APPROVAL else None,
+            output_schema=_result_schema(found) if kind is GateKind.EXTERNAL else None,
+        )
         tool, tool_input = asked.listed
         judged.calls.append(asked.call(state=CallState.ASKED, effect=effect))
         judged.gates.append(
@@ -189,6 +205,11 @@ class _Asked:
             effect=effect,
             grant=grant,
         )
+
+
+def kept_schema(tool: Tool | None) -> str | None:
+    """What a gate keeps of a tool that the service does not know: the schema of its input."""
+    return None if tool is None or tool.loaded else compact(tool.input_schema)
 
 
 def effect_of(tool: Tool) -> Effect:
@@ -228,6 +249,20 @@ def storable(use: ToolUse) -> ToolUse:
     except ValueError:
         return ToolUse(use.id, use.name, {})
     return use
+
+
+def _result_schema(tool: Tool | None) -> str | None:
+    if tool is None or tool.output_schema is None:
+        return None
+    return compact(tool.output_schema)
+
+
+def _asks_a_person(tool_input: Mapping[str, Any]) -> bool:
+    try:
+        ask_user_questions(tool_input)
+    except InvalidToolInputError:
+        return False
+    return True
 
 
 def _forbidden(rule: Rule) -> Judgement:

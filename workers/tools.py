@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from signoff.declared import external_tools
 from signoff.store.records import RunRecord
 from signoff.tooldef import Tool
 
@@ -15,8 +16,13 @@ class Tools:
         self._toolbox = toolbox
 
     async def of(self, run: RunRecord) -> Mapping[str, Tool]:
-        """The tools that ``run`` may use, by name, in its order: its list, or every one."""
+        """The tools that ``run`` may use, by name: its list of those that are loaded, or all.
+
+        The external tools that were declared for it are always among them.
+        """
         names = run.config.get("tools")
-        if names is None:
-            return self._toolbox
-        return {name: self._toolbox[name] for name in names if name in self._toolbox}
+        declared = run.config.get("external_tools")
+        found = self._toolbox
+        if names is not None:
+            found = {name: found[name] for name in names if name in found}
+        return {**found, **external_tools(declared)} if declared else found

@@ -10,6 +10,7 @@ from service.context import Call
 from service.create import check_tools
 from service.describe import agent_body, agent_summary
 from service.render import Json, page_body
+from signoff.declared import check_external_tools
 from signoff.domain.error import ConflictError, InvalidError, InvalidFieldError, MissingError
 from signoff.store.agents import Agent
 from signoff.wire.agent import ChangeAgent, CreateAgent
@@ -38,7 +39,7 @@ async def post(call: Call) -> Json:
     body = await call.body(CreateAgent)
     await call.demand_user(body.user_id)
     _check_template(body)
-    fields = _fields(call, body)
+    fields = _fields(call, body, None)
     store = call.context.store
     await store.users.touch(call.account, body.user_id)
     agent = await store.agents.create(account=call.account, user_id=body.user_id, fields=fields)
@@ -71,8 +72,8 @@ async def get(call: Call) -> Json:
 async def patch(call: Call) -> Json:
     """Changes an agent; runs that it has made stay as they are."""
     body = await call.body(ChangeAgent)
-    changes = _fields(call, body)
     agent = await _load(call)
+    changes = _fields(call, body, agent)
     return Json(agent_body(await call.context.store.agents.change(agent, changes)))
 
 
@@ -116,7 +117,7 @@ async def _load(call: Call) -> Agent:
     return agent
 
 
-def _fields(call: Call, body: ChangeAgent) -> dict[str, Any]:
+def _fields(call: Call, body: ChangeAgent, agent: Agent | None) -> dict[str, Any]:
     """What the body sets; null clears, as far as the field can be empty."""
     if body.model is not None:
         call.context.models.resolve(body.model)
@@ -125,8 +126,13 @@ def _fields(call: Call, body: ChangeAgent) -> dict[str, Any]:
         for name in body.model_fields_set & ChangeAgent.model_fields.keys()
         if name not in _NEVER_EMPTY or getattr(body, name) is not None
     }
+    declared = [] if agent is None else agent.profile.get("external_tools") or []
+    if body.external_tools is not None:
+        declared = [item.declaration() for item in body.external_tools]
+        check_external_tools(declared, loaded=call.context.toolbox)
+        given["external_tools"] = declared
     if body.tools is not None:
-        given["tools"] = check_tools(call.context.toolbox, body.tools)
+        given["tools"] = check_tools(call.context, body.tools, declared)
     return given
 
 

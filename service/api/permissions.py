@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from service.context import Call
 from service.render import Json, page_body, policy_body
+from signoff.declared import RESERVED
 from signoff.domain.error import InvalidFieldError
 from signoff.domain.rule import Verdict
-from signoff.declared import RESERVED
 from signoff.wire.policy import CreatePolicy
 
 #: Every call of an account's runs is checked against all of them.

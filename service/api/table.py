@@ -35,6 +35,7 @@ def surface_routes(surface: Surface) -> list[Route]:
         route(surface, "/runs/{run_id}/approve", {"POST": gates.approve}),
         route(surface, "/runs/{run_id}/answer", {"POST": gates.answer}),
         route(surface, "/runs/{run_id}/decisions", {"POST": gates.decisions}),
+        route(surface, "/runs/{run_id}/results", {"POST": gates.results}),
         route(surface, "/runs/{run_id}/cancel", {"POST": runs.cancel}),
         route(surface, "/runs/{run_id}/permission-mode", {"PATCH": runs.permission_mode}),
         route(surface, "/runs/{run_id}/reply", {"POST": replies.post}),

@@ -17,6 +17,9 @@ class CreateOptions(TypedDict, total=False):
     user_id: str | None
     metadata: Mapping[str, Any] | None
     tools: Sequence[str] | None
+    #: Each a mapping: name, description, input_schema and, if results are to be checked,
+    #: output_schema.
+    external_tools: Sequence[Mapping[str, Any]] | None
     human_in_the_loop: bool | None
     permission_mode: Mode | None
     model: str | None
@@ -41,6 +44,7 @@ class AgentOptions(TypedDict, total=False):
 
     instructions: str | None
     tools: Sequence[str] | None
+    external_tools: Sequence[Mapping[str, Any]] | None
     role: str | None
     goals: str | None
     metadata: Mapping[str, Any] | None

@@ -22,6 +22,7 @@ class RunCalls:
     approve = Method(ops.approve)
     answer = Method(ops.answer)
     decide = Method(ops.decide)
+    submit_results = Method(ops.submit_results)
     wait = Procedure(waiting.wait)
     create_and_wait = Procedure(waiting.create_and_wait)
     reply_and_wait = Procedure(waiting.reply_and_wait)

@@ -47,6 +47,7 @@ class Run(Value):
     plan_approved: bool | None = None
     model: str | None = None
     tools: list[str] | None = None
+    external_tools: list[dict[str, Any]] = Field(default_factory=list)
     max_turns: int | None = None
     turn: int = 1
     open_requests: int = 0
@@ -109,6 +110,8 @@ class PermissionRequest(Value):
     resumed: bool | None = None
     remembered: bool | None = None
     can_remember: bool = True
+    #: Of an external call: what its result must look like, if that is declared.
+    output_schema: dict[str, Any] | None = None
     #: Of the inbox only.
     user_id: str | None = None
     agent_id: int | None = None
@@ -230,6 +233,7 @@ class Agent(Value):
     name: str
     instructions: str | None = None
     tools: list[str] | None = None
+    external_tools: list[dict[str, Any]] = Field(default_factory=list)
     role: str | None = None
     goals: str | None = None
     user_id: str | None = None

@@ -12,17 +12,24 @@ from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.jsontext import sorted_compact
 from signoff.domain.question import (
     APPROVE,
+    ASK_USER_TOOL,
     answers_for_clients,
     answers_for_model,
     check_questions,
     normalise_answers,
     normalise_plan_answer,
+    read_ask_user,
+    selections_for_model,
 )
 
 Checked = tuple[str, str]
 #: Checks an edited input of (tool, input) and returns its JSON text and digest, or raises
 #: InvalidFieldError.
 CheckInput = Callable[[str, Mapping[str, Any]], Checked]
+#: Checks the output of an external call against what its gate says; raises InvalidFieldError.
+CheckOutput = Callable[[Gate, Any], None]
+#: As much of a result as a tool that runs here may give.
+MAX_RESULT_CHARS = 400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +66,13 @@ class Settlement:
     remember_tools: tuple[str, ...] = ()
 
 
-def settle(gate: Gate, decision: Decision, *, check_input: CheckInput) -> Settlement:
+def settle(
+    gate: Gate,
+    decision: Decision,
+    *,
+    check_input: CheckInput,
+    check_output: CheckOutput | None = None,
+) -> Settlement:
     """What ``decision`` does to ``gate``; raises when it does not fit the gate's kind.
 
     InvalidFieldError names the field; GateRefusedError ``answer_required`` is an allow or deny
@@ -71,7 +84,7 @@ def settle(gate: Gate, decision: Decision, *, check_input: CheckInput) -> Settle
         msg = "an external call takes a result, not a verdict"
         raise InvalidFieldError(msg, field="result")
     if decision.result is not None:
-        return _supply(gate, decision)
+        return _supply(gate, decision, check_output)
     if decision.answers is not None:
         raise InvalidFieldError("only questions and plans take answers", field="answers")
     if decision.verdict is None:
@@ -100,13 +113,15 @@ def _answer(gate: Gate, decision: Decision) -> Settlement:
     _refuse_grant(decision, "does not apply to a question")
     if gate.kind is GateKind.PLAN:
         return _answer_plan(gate, decision.answers)
-    questions = check_questions(gate.tool_input)
+    ask_user = gate.tool == ASK_USER_TOOL
+    questions = (read_ask_user if ask_user else check_questions)(gate.tool_input)
     answers = normalise_answers(questions, decision.answers)
+    shown = selections_for_model if ask_user else answers_for_model
     return Settlement(
         state=GateState.ALLOWED,
         fingerprint=_print("answers", answers),
         allows=False,
-        result=_result("success", answers_for_model(questions, answers)),
+        result=_result("success", shown(questions, answers)),
         answers=answers_for_clients(answers),
     )
 
@@ -130,7 +145,7 @@ def _answer_plan(gate: Gate, answers: Mapping[str, Any]) -> Settlement:
     )
 
 
-def _supply(gate: Gate, decision: Decision) -> Settlement:
+def _supply(gate: Gate, decision: Decision, check_output: CheckOutput | None) -> Settlement:
     if gate.kind not in (GateKind.EXTERNAL, GateKind.OUTCOME_UNKNOWN):
         raise InvalidFieldError("this gate takes no result", field="result")
     if decision.verdict is not None:
@@ -146,6 +161,11 @@ def _supply(gate: Gate, decision: Decision) -> Settlement:
         raise InvalidFieldError("output is missing", field="result.output")
     output = result["output"]
     content = output if isinstance(output, str) else _json(output)
+    if len(content) > MAX_RESULT_CHARS:
+        msg = f"an output has at most {MAX_RESULT_CHARS} characters"
+        raise InvalidFieldError(msg, field="result.output")
+    if check_output is not None and state == "success" and gate.kind is GateKind.EXTERNAL:
+        check_output(gate, output)
     return Settlement(
         state=GateState.ALLOWED,
         fingerprint=_print("result", [state, output]),

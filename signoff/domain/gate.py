@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from signoff.domain.error import IllegalMoveError
-from signoff.domain.question import plan_questions
+from signoff.domain.question import ASK_USER_TOOL, ask_user_questions, plan_questions
 
 ASK_TOOL = "AskUserQuestion"
 PLAN_TOOL = "ExitPlanMode"
@@ -101,8 +101,11 @@ def listed_call(
 ) -> tuple[str, dict[str, Any]]:
     """The tool name and input that people see, and that the digest covers.
 
-    A plan is shown as the one question it amounts to; everything else as the model asked.
+    A plan is shown as the one question it amounts to, questions in the form that people's clients
+    know; everything else as the model asked.
     """
     if kind is GateKind.PLAN:
         return ASK_TOOL, {"questions": plan_questions(tool_input["plan"])}
+    if kind is GateKind.QUESTION and tool == ASK_USER_TOOL:
+        return ASK_TOOL, {"questions": ask_user_questions(tool_input)}
     return tool, tool_input

@@ -18,6 +18,7 @@ _CHUNK = 100
 #: Fields that are kept as JSON, each under its own name.
 _JSON = (
     "tools",
+    "external_tools",
     "role",
     "goals",
     "metadata",

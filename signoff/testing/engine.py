@@ -15,7 +15,12 @@ from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, Gate, GateKind, GateState, 
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
 from signoff.domain.mode import Mode
-from signoff.domain.question import check_plan, check_questions
+from signoff.domain.question import (
+    ASK_USER_TOOL,
+    ask_user_questions,
+    check_plan,
+    check_questions,
+)
 from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge, suggested_rules
 from signoff.domain.run import RunStatus
 from signoff.script import ScriptedTurn, script_length, script_turn
@@ -58,8 +63,10 @@ class FakeRun:
         human: bool,
         metadata: Mapping[str, Any] | None,
         message: str,
+        external_tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._world = world
+        self.external_tools = list(external_tools)
         self.id, self.agent_id, self.user_id = run_id, agent_id, user_id
         self.mode, self.human, self.metadata = mode, human, metadata
         self.status = RunStatus.RUNNING
@@ -192,7 +199,13 @@ class FakeRun:
             self._result(use, "error", error.message)
             return None
         if kind is not None:
-            return self._gate(use, kind)
+            rules = self._world.rules()
+            own = use.name in (ASK_TOOL, PLAN_TOOL)
+            deny = None if own else denied_by(use.name, user_id=self.user_id, rules=rules)
+            if deny is None:
+                return self._gate(use, kind)
+            self._result(use, "denied", f"This tool call is not permitted (deny rule {deny.id}).")
+            return None
         judgement = judge(
             use.name,
             read_only=use.name in self._world.read_only,
@@ -215,8 +228,8 @@ class FakeRun:
         return None
 
     def _asking(self, use: ToolUse) -> GateKind | None:
-        if use.name in self._world.external:
-            return GateKind.EXTERNAL
+        if use.name in self._world.external or self._declaration(use) is not None:
+            return self._outside(use)
         if use.name == ASK_TOOL and self.human:
             check_questions(use.input)
             return GateKind.QUESTION
@@ -227,7 +240,21 @@ class FakeRun:
             raise InvalidToolInputError(f"{use.name} is not available now")
         return None
 
+    def _declaration(self, use: ToolUse) -> Mapping[str, Any] | None:
+        found = (item for item in self.external_tools if item["name"] == use.name)
+        return next(found, None)
+
+    def _outside(self, use: ToolUse) -> GateKind:
+        if use.name == ASK_USER_TOOL and self.human:
+            try:
+                ask_user_questions(use.input)
+            except InvalidToolInputError:
+                return GateKind.EXTERNAL
+            return GateKind.QUESTION
+        return GateKind.EXTERNAL
+
     def _gate(self, use: ToolUse, kind: GateKind) -> Gate:
+        declared = self._declaration(use) if kind is GateKind.EXTERNAL else None
         suggested = (
             suggested_rules(use.name, patterned=False) if kind is GateKind.TOOL_APPROVAL else ()
         )
@@ -243,6 +270,7 @@ class FakeRun:
             digest=gate_digest(*listed_call(kind, use.name, use.input)),
             suggested_rules=tuple(suggested),
             created_ms=self._world.now_ms(),
+            output_schema=None if declared is None else declared.get("output_schema"),
         )
 
     def _open_gates(self, gates: Sequence[Gate]) -> None:

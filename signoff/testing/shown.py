@@ -58,6 +58,7 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "human_in_the_loop": run.human,
         "plan_approved": run.plan_approved,
         "model": "scripted",
+        "external_tools": run.external_tools,
         "turn": run.turn,
         "open_requests": len(run.open),
         "version": run.version,
@@ -71,6 +72,7 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
     """A gate."""
     tool, tool_input = gate.listed
     pending = gate.state is GateState.PENDING
+    declared = {} if gate.output_schema is None else {"output_schema": gate.output_schema}
     return {
         "request_id": gate.id,
         "run_id": gate.run_id,
@@ -91,6 +93,7 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
         "resumed": resumed,
         "remembered": None if pending else gate.remembered,
         "can_remember": gate.kind is GateKind.TOOL_APPROVAL and bool(gate.suggested_rules),
+        **declared,
     }
 
 
@@ -98,7 +101,8 @@ def asked_body(gate: Gate) -> dict[str, Any]:
     """A gate as its event has it."""
     body = gate_body(gate)
     wanted = ("request_id", "kind", "tool_name", "tool_input", "digest", "suggested_rules")
-    return {name: body[name] for name in (*wanted, "created_at")}
+    shown = {name: body[name] for name in (*wanted, "created_at")}
+    return shown if gate.output_schema is None else {**shown, "output_schema": gate.output_schema}
 
 
 def message_bodies(run: FakeRun) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from signoff.wire.body import Body, ModeName, UserId
+from signoff.wire.body import Body, ExternalTool, ModeName, UserId
 
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"\S")]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -20,6 +20,7 @@ class ChangeAgent(Body):
     name: Name | None = None
     instructions: str | None = None
     tools: list[str] | None = None
+    external_tools: list[ExternalTool] | None = None
     role: str | None = None
     goals: str | None = None
     metadata: dict[str, Any] | None = None
@@ -52,6 +53,7 @@ class AgentBody(TypedDict):
     name: str
     instructions: str | None
     tools: NotRequired[list[str]]
+    external_tools: list[dict[str, Any]]
     role: str | None
     goals: str | None
     user_id: str | None

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from signoff.domain.event import UsageBody
-from signoff.wire.body import Body, ModeName, UserId
+from signoff.wire.body import Body, ExternalTool, ModeName, UserId
 
 MAX_TURNS = 2000
 
@@ -25,6 +25,7 @@ class CreateRun(Body):
     user_id: UserId | None = None
     metadata: dict[str, Any] | None = None
     tools: list[str] | None = None
+    external_tools: list[ExternalTool] | None = None
     memory: bool | None = None
     history: bool | None = None
     task_setup_tools: bool | None = None
@@ -87,6 +88,7 @@ class RunBody(RetryBody):
     plan_approved: bool
     model: str | None
     tools: list[str] | None
+    external_tools: list[dict[str, Any]]
     max_turns: int | None
     turn: int
     open_requests: int

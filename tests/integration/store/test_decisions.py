@@ -336,7 +336,9 @@ async def test_a_gate_keeps_the_schemas_that_it_was_opened_with(desk: Desk) -> N
     assert (found["b"].input_schema, found["b"].output_schema) == (None, None)
     await desk.decide(await desk.load(run.id), verdict(found["a"].id))
     (held,) = await desk.take()
-    again = NewGate(id="req_x", kind=GateKind.TOOL_APPROVAL, n=0, input_schema='{"maxProperties":1}')
+    again = NewGate(
+        id="req_x", kind=GateKind.TOOL_APPROVAL, n=0, input_schema='{"maxProperties":1}'
+    )
     await desk.store.steps.ask_again(
         held.run,
         [again],

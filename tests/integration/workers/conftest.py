@@ -86,6 +86,7 @@ class Bench:
                     "metadata": {"script": script},
                     "max_turns": options.get("max_turns", 50),
                     "tools": options.get("tools"),
+                    "external_tools": options.get("external_tools"),
                 },
                 message=Message(role="user", blocks=(Text("go"),), turn=1, step=0),
                 started=self.engine.publisher.event(events.RUN_STARTED, {"run_id": run_id}),
