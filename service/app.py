@@ -122,6 +122,7 @@ def make_context(settings: Settings, toolbox: Toolbox) -> Context:
         store=store,
         publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
         toolbox=toolbox,
+        mcp_servers=frozenset(settings.mcp_servers),
         models=ModelNames(
             default=settings.default_model,
             anthropic=settings.anthropic_api_key is not None,

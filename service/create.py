@@ -24,6 +24,7 @@ from signoff.domain.error import (
 from signoff.domain.event import run_payload
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
+from signoff.mcpserver import server_of
 from signoff.model_name import SCRIPTED
 from signoff.script import check_script
 from signoff.store import keys
@@ -45,6 +46,8 @@ class Order:
     #: None: the agent's, or the configured one.
     model: str | None
     external_tools: list[dict[str, Any]]
+    #: None: the agent's, or all.
+    mcp_servers: list[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +81,15 @@ def read_order(context: Context, account: str, body: CreateRun) -> Order:
         _check_schema(body.output_schema)
     declared = [item.declaration() for item in body.external_tools or ()]
     check_external_tools(declared, loaded=context.toolbox)
+    servers = None if body.mcp_servers is None else check_servers(context, body.mcp_servers)
     model = None if body.model is None else _model(context, body.model, body)
-    return Order(account=account, body=body, model=model, external_tools=declared)
+    return Order(
+        account=account,
+        body=body,
+        model=model,
+        external_tools=declared,
+        mcp_servers=servers,
+    )
 
 
 async def create(context: Context, order: Order) -> Created:
@@ -294,6 +304,9 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
         "model": start.model,
         "instructions": agent.instructions if body.instructions is None else body.instructions,
         "tools": start.tools,
+        "mcp_servers": agent.profile.get("mcp_servers")
+        if order.mcp_servers is None
+        else order.mcp_servers,
         **({"external_tools": start.external_tools} if start.external_tools else {}),
         "metadata": body.metadata,
         "max_turns": body.max_turns or MAX_TURNS,
@@ -307,12 +320,25 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
 def check_tools(
     context: Context, names: Sequence[str], declared: Iterable[Mapping[str, Any]]
 ) -> list[str]:
-    """The names, each once; raises InvalidFieldError for one that no tool has."""
+    """The names, each once; raises InvalidFieldError for one that no tool has.
+
+    Which tools an MCP server has is known to the workers only, so any name of one will do.
+    """
     external = {item["name"] for item in declared}
     for n, name in enumerate(names):
-        if name not in context.toolbox and name not in external:
+        known = name in context.toolbox or name in external
+        if not known and server_of(name) not in context.mcp_servers:
             msg = f"tools.{n}: no tool is called {name[:64]!a}"
             raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
+    return list(dict.fromkeys(names))
+
+
+def check_servers(context: Context, names: Sequence[str]) -> list[str]:
+    """The names, each once; raises InvalidFieldError for one that no configured server has."""
+    for n, name in enumerate(names):
+        if name not in context.mcp_servers:
+            msg = f"mcp_servers.{n}: no MCP server is called {name[:64]!a}"
+            raise InvalidFieldError(msg, field=f"mcp_servers.{n}")
     return list(dict.fromkeys(names))
 
 

@@ -73,6 +73,7 @@ def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
         "model": config.get("model"),
         "tools": config.get("tools"),
         "external_tools": config.get("external_tools") or [],
+        "mcp_servers": config.get("mcp_servers"),
         "max_turns": config.get("max_turns"),
         "turn": run.turn,
         "open_requests": run.open,

@@ -8,15 +8,14 @@ from typing import Any
 from signoff.domain.error import InvalidFieldError, InvalidToolInputError
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
 from signoff.domain.jsontext import compact
+from signoff.mcpserver import MCP_PREFIX
 from signoff.shape import shape_of
 from signoff.tooldef import NAME, Tool
 
-__all__ = ["MCP_PREFIX", "RESERVED", "SchemaInputs", "check_external_tools", "external_tools"]
+__all__ = ["RESERVED", "SchemaInputs", "check_external_tools", "external_tools"]
 
 #: The engine answers these itself; a tool of that name would never run.
 RESERVED = frozenset({ASK_TOOL, PLAN_TOOL})
-#: What the name of every tool of an MCP server begins with, and no other tool's.
-MCP_PREFIX = "mcp__"
 MAX_EXTERNAL_TOOLS = 64
 #: All declarations of one list together, as JSON: the run's record carries them.
 MAX_EXTERNAL_BYTES = 128 * 1024

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from signoff.declared import MCP_PREFIX, RESERVED
+from signoff.declared import RESERVED
 from signoff.domain.error import InvalidFieldError, SettingsError
+from signoff.mcpserver import MCP_PREFIX
 from signoff.shape import shape_of
 from signoff.tooldef import Tool
 

@@ -12,6 +12,7 @@ from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
 from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
+from signoff.domain.error import SettingsError
 from signoff.settings import Settings
 from signoff.store.facade import open_store
 from signoff.toolbox import Toolbox
@@ -24,13 +25,14 @@ from workers.model.routed import RoutedModel
 from workers.model.scripted import ScriptedModel
 from workers.runtime import Runtime
 from workers.tasks import register
-from workers.tools import Tools
+from workers.tools import Elsewhere, Tools
 
 
 def make_runtime(settings: Settings, app: Celery) -> Runtime:
     """The process's runtime; tools load now, everything with a loop later."""
     toolbox = Toolbox.load(settings.tools, Path.cwd())
     limit_threads(settings.worker_slots)
+    servers = _servers(settings)
 
     def build() -> Engine:
         store = open_store(
@@ -45,7 +47,7 @@ def make_runtime(settings: Settings, app: Celery) -> Runtime:
         return Engine(
             store=store,
             publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
-            tools=Tools(toolbox),
+            tools=Tools(toolbox, servers),
             judging=Judging(lambda: f"req_{new_id()}"),
             model=RoutedModel(
                 scripted=scripted,
@@ -61,6 +63,18 @@ def make_runtime(settings: Settings, app: Celery) -> Runtime:
         )
 
     return Runtime(build, redis_url=settings.redis_url, slots=settings.worker_slots)
+
+
+def _servers(settings: Settings) -> Elsewhere | None:
+    """The MCP servers; who has none does not load what speaks to them."""
+    if not settings.mcp_servers:
+        return None
+    try:
+        from workers.mcp.servers import Servers  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        msg = f"SIGNOFF_MCP_SERVERS needs {error.name}: pip install 'signoff[mcp]'"
+        raise SettingsError(msg, field="SIGNOFF_MCP_SERVERS") from error
+    return Servers(settings.mcp_servers)
 
 
 def make_app(settings: Settings) -> Celery:

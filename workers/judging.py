@@ -88,7 +88,9 @@ class Judging:
             if deny is None:
                 return Judgement(verdict=Verdict.ALLOW, grant=call.grant, why="approved")
             return _forbidden(deny)
-        read_only = call.effect is Effect.READ
+        # A tool that does more than it did when the call was judged is judged by what it does now.
+        found = basis.tools.get(call.tool)
+        read_only = call.effect is Effect.READ and (found is None or found.read_only)
         return judge(call.tool, read_only=read_only, standing=run.standing, rules=basis.rules)
 
     def suggestions(self, name: str, tools: Mapping[str, Tool]) -> list[dict[str, str]]:

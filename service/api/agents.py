@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from service.context import Call
-from service.create import check_tools
+from service.create import check_servers, check_tools
 from service.describe import agent_body, agent_summary
 from service.render import Json, page_body
 from signoff.declared import check_external_tools
@@ -131,6 +131,8 @@ def _fields(call: Call, body: ChangeAgent, agent: Agent | None) -> dict[str, Any
         declared = [item.declaration() for item in body.external_tools]
         check_external_tools(declared, loaded=call.context.toolbox)
         given["external_tools"] = declared
+    if body.mcp_servers is not None:
+        given["mcp_servers"] = check_servers(call.context, body.mcp_servers)
     if body.tools is not None:
         given["tools"] = check_tools(call.context, body.tools, declared)
     return given

@@ -48,6 +48,7 @@ class Run(Value):
     model: str | None = None
     tools: list[str] | None = None
     external_tools: list[dict[str, Any]] = Field(default_factory=list)
+    mcp_servers: list[str] | None = None
     max_turns: int | None = None
     turn: int = 1
     open_requests: int = 0
@@ -234,6 +235,7 @@ class Agent(Value):
     instructions: str | None = None
     tools: list[str] | None = None
     external_tools: list[dict[str, Any]] = Field(default_factory=list)
+    mcp_servers: list[str] | None = None
     role: str | None = None
     goals: str | None = None
     user_id: str | None = None

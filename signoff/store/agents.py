@@ -19,6 +19,7 @@ _CHUNK = 100
 _JSON = (
     "tools",
     "external_tools",
+    "mcp_servers",
     "role",
     "goals",
     "metadata",

@@ -59,6 +59,7 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "plan_approved": run.plan_approved,
         "model": "scripted",
         "external_tools": run.external_tools,
+        "mcp_servers": None,
         "turn": run.turn,
         "open_requests": len(run.open),
         "version": run.version,

@@ -21,6 +21,7 @@ class ChangeAgent(Body):
     instructions: str | None = None
     tools: list[str] | None = None
     external_tools: list[ExternalTool] | None = None
+    mcp_servers: Annotated[list[str], Field(max_length=64)] | None = None
     role: str | None = None
     goals: str | None = None
     metadata: dict[str, Any] | None = None
@@ -54,6 +55,7 @@ class AgentBody(TypedDict):
     instructions: str | None
     tools: NotRequired[list[str]]
     external_tools: list[dict[str, Any]]
+    mcp_servers: list[str] | None
     role: str | None
     goals: str | None
     user_id: str | None

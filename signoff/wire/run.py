@@ -26,6 +26,7 @@ class CreateRun(Body):
     metadata: dict[str, Any] | None = None
     tools: list[str] | None = None
     external_tools: list[ExternalTool] | None = None
+    mcp_servers: Annotated[list[str], Field(max_length=64)] | None = None
     memory: bool | None = None
     history: bool | None = None
     task_setup_tools: bool | None = None
@@ -89,6 +90,7 @@ class RunBody(RetryBody):
     model: str | None
     tools: list[str] | None
     external_tools: list[dict[str, Any]]
+    mcp_servers: list[str] | None
     max_turns: int | None
     turn: int
     open_requests: int

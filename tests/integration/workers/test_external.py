@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from signoff.domain.gate import GateKind
 from signoff.domain.rule import Verdict
 from tests.integration.workers.conftest import ACCOUNT, Bench, calls
 from workers.asking import request_of
+from workers.driver import Driver
 
 pytestmark = pytest.mark.anyio
 
@@ -113,3 +115,40 @@ async def test_an_ask_user_call_asks_a_person_if_there_is_one(bench: Bench) -> N
     alone = await driven(bench, ("a", "AskUser", QUESTIONS), hitl=False, mode="autonomous")
     (gate,) = await bench.gates(alone)
     assert gate.kind is GateKind.EXTERNAL
+
+
+async def test_a_gate_of_a_tool_that_only_the_worker_knows_keeps_its_schema(bench: Bench) -> None:
+    """When it is opened with the step, and when it is opened again."""
+    bench.tools["send"] = replace(bench.tools["send"], loaded=False)
+    run_id = await bench.create([calls(("a", "send", {"what": "x"})), {"text": "x"}])
+    await bench.drive()
+    (gate,) = await bench.gates(run_id)
+    assert json.loads(gate.input_schema or "") == bench.tools["send"].input_schema
+
+
+async def test_a_read_that_is_none_any_more_is_judged_as_what_it_is(
+    bench: Bench, log: list[str]
+) -> None:
+    """Its tool was declared anew between the verdict and the start."""
+    run_id = await bench.create([calls(("a", "look", {"what": "x"})), {"text": "x"}])
+    (held,) = await bench.take()
+    driver = Driver(bench.engine, held)
+    start = bench.store.steps.start_call
+
+    async def late(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("it must not start")
+
+    changed = {**bench.tools, "look": replace(bench.tools["look"], read_only=False)}
+    commit = bench.store.steps.commit
+
+    async def committed(*args: Any, **kwargs: Any) -> Any:
+        done = await commit(*args, **kwargs)
+        driver.tools = changed
+        return done
+
+    bench.store.steps.commit = committed  # type: ignore[method-assign]
+    bench.store.steps.start_call = late  # type: ignore[method-assign]
+    await driver.drive()
+    bench.store.steps.start_call = start  # type: ignore[method-assign]
+    (gate,) = await bench.gates(run_id)
+    assert (gate.kind, gate.tool, log) == (GateKind.TOOL_APPROVAL, "look", [])
