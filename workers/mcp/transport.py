@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +26,8 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 CONNECT_S = 10.0
 #: Within the range that JSON-RPC leaves to implementations, and used by nothing else here.
 NOT_MADE = -32090
+#: A result is cut far below this; more is a mistake or an attack on the worker's memory.
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SESSION = "mcp-session-id"
 _TETHER = str(Path(__file__).with_name("tether.py"))
 
@@ -53,7 +55,8 @@ async def open_streams(
         return
     assert server.url is not None
     client = httpx2.AsyncClient(
-        headers=dict(server.headers),
+        # Nothing is to be unpacked: a bound on what arrives is then a bound on what it becomes.
+        headers={**server.headers, "accept-encoding": "identity"},
         # Each request has a limit of its own; streams of announcements are silent for hours.
         timeout=httpx2.Timeout(CONNECT_S, read=None),
         transport=_Contained(httpx2.AsyncHTTPTransport(), on_end),
@@ -137,11 +140,38 @@ class _Contained(httpx2.AsyncBaseTransport):
             if call_id is not None:
                 await response.aclose()
                 return _failed(call_id, NOT_MADE)
+        if isinstance(response.stream, httpx2.AsyncByteStream) and not _is_events(response):
+            response.stream = _Bounded(response.stream)
         return response
 
     async def aclose(self) -> None:
         """Closes the connections."""
         await self._inner.aclose()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """An answer that ends in an error when it is longer than any that is of use."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Its bytes."""
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > MAX_ANSWER_BYTES:
+                raise httpx2.ReadError("the answer is too long")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Closes the answer."""
+        await self._inner.aclose()
+
+
+def _is_events(response: httpx2.Response) -> bool:
+    """Whether it is a stream of events, each of which the protocol's client bounds."""
+    return response.headers.get("content-type", "").startswith("text/event-stream")
 
 
 def _call_id(request: httpx2.Request) -> Any:
