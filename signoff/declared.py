@@ -70,7 +70,12 @@ def check_external_tools(
     if len(declared) > MAX_EXTERNAL_TOOLS:
         msg = f"external_tools: at most {MAX_EXTERNAL_TOOLS} tools can be declared"
         raise InvalidFieldError(msg, field="external_tools")
-    if len(compact(list(declared)).encode()) > MAX_EXTERNAL_BYTES:
+    try:
+        size = len(compact(list(declared)).encode())
+    except (ValueError, RecursionError) as error:
+        msg = "external_tools: the declarations are not JSON"
+        raise InvalidFieldError(msg, field="external_tools") from error
+    if size > MAX_EXTERNAL_BYTES:
         msg = f"external_tools: the declarations are longer than {MAX_EXTERNAL_BYTES} bytes"
         raise InvalidFieldError(msg, field="external_tools")
     seen: set[str] = set()

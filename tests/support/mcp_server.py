@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -74,6 +76,8 @@ def fail(why: str) -> str:
 async def stuck(what: str) -> str:
     """Never answer."""
     note(f"stuck {what}")
+    # Keeps the process although its input ends.
+    threading.Thread(target=time.sleep, args=(600,)).start()
     await asyncio.sleep(600)
     return "late"
 

@@ -28,6 +28,8 @@ FRESH_S = 60.0
 #: How long a run waits for the first listing, and a call for a server that is being reached.
 PATIENCE_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+#: The protocol's client gives a process this long: to leave, to heed SIGTERM, to be killed.
+CLOSE_S = 7.0
 MAX_TOOLS = 256
 _MAX_PAGES = 100
 _BROKEN = (
@@ -97,10 +99,17 @@ class Connection:
     async def close(self) -> None:
         """Ends the session, and the server's process with it."""
         self._closing = True
-        # Once is not enough: a session that is failing at this moment swallows it.
-        while self._task is not None and not self._task.done():
+        if self._task is None:
+            return
+        if self._connected.is_set():
+            # A session that is told ends its server's process by itself; one that is cancelled in
+            # the midst of that may leave it.
+            self._break()
+            await asyncio.wait([self._task], timeout=CLOSE_S)
+        # Once may not be enough: a session that is failing at this moment swallows it.
+        while not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=0.2)
+            await asyncio.wait([self._task], timeout=CLOSE_S)
 
     def _start(self) -> None:
         if self._task is None:
@@ -147,7 +156,7 @@ class Connection:
 
     async def _keep(self) -> None:
         failures = 0
-        while not self._closing:
+        while True:
             began = asyncio.get_running_loop().time()
             try:
                 await self._session()
@@ -159,6 +168,8 @@ class Connection:
                 self._client = None
                 self._connected.clear()
                 self._settled.set()
+            if self._closing:
+                return
             lived = asyncio.get_running_loop().time() - began
             failures = 0 if lived > LONGEST_PAUSE_S else failures + 1
             await self._sleep(FIRST_PAUSE_S)
