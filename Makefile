@@ -50,6 +50,10 @@ dev: .venv/.server ## all processes with an embedded store (PORT, DATA, KEY)
 test: .venv/.dev ## the test suite (TESTS=path, PYTEST_FLAGS="-n 2 -x")
 	@$(BIN)/python -m pytest -m 'not soak' $(PYTEST_FLAGS) $(TESTS)
 
+.PHONY: conformance
+conformance: .venv/.dev ## the platform's own client against this service (CONFORMANCE_PYTHON=...)
+	@CONFORMANCE=required $(BIN)/python -m pytest -m conformance $(PYTEST_FLAGS) tests/conformance
+
 .PHONY: check
 check: .venv/.dev ## format, lint, import contracts, types
 	@$(BIN)/ruff format --check .
@@ -78,6 +82,10 @@ bench: .venv/.dev ## every benchmarks/bench_*.py (BENCH=path for one)
 .PHONY: soak
 soak: .venv/.dev ## the tests that run for minutes
 	@$(BIN)/python -m pytest -m soak $(PYTEST_FLAGS) $(TESTS)
+
+.PHONY: fuzz
+fuzz: .venv/.dev ## schemathesis against the service for minutes (FUZZ_EXAMPLES)
+	@$(BIN)/python -m pytest -m soak $(PYTEST_FLAGS) tests/e2e/test_document.py
 
 .PHONY: wheel
 wheel: .venv/.dev ## build dist/*.whl

@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -16,15 +16,18 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Router
+from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.table import development_routes, root_routes, surface_routes
+from service.api.reference import Reference
+from service.api.table import all_routes
 from service.auth import Keys
-from service.context import COMPATIBLE, NATIVE, Context
+from service.context import Context
 from service.errors import refusal
 from service.hub import Hub
+from service.openapi import Mounted
 from service.watch import Watch
+from signoff import __version__
 from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
@@ -90,24 +93,26 @@ def create_app(settings: Settings) -> Starlette:
             await context.watch.close()
             await context.store.close()
 
+    mounts = all_routes(development=settings.dev and settings.scripted_model)
     app = Starlette(
-        routes=[
-            *root_routes(),
-            *(development_routes() if settings.dev and settings.scripted_model else ()),
-            *(
-                Mount(
-                    surface.prefix,
-                    app=Router(surface_routes(surface), redirect_slashes=False),
-                )
-                for surface in (NATIVE, COMPATIBLE)
-            ),
-        ],
+        routes=_routes(mounts),
         middleware=[Middleware(TrailingSlash)],
         exception_handlers={HTTPException: _refuse_http},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
+    app.state.reference = Reference(mounts, __version__)
     return app
+
+
+def _routes(mounts: Sequence[Mounted]) -> list[BaseRoute]:
+    """Routes for the router: those of the root first, as they are few."""
+    found: list[BaseRoute] = [one for mount in mounts if not mount.prefix for one in mount.routes]
+    for mount in mounts:
+        if mount.prefix:
+            router = Router(mount.routes, redirect_slashes=False)
+            found.append(Mount(mount.prefix, app=router))
+    return found
 
 
 def make_context(settings: Settings, toolbox: Toolbox) -> Context:

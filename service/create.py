@@ -27,6 +27,7 @@ from signoff.domain.mode import Mode
 from signoff.mcpserver import server_of
 from signoff.model_name import SCRIPTED
 from signoff.script import check_script
+from signoff.shape import shape_of
 from signoff.store import keys
 from signoff.store.agents import Agent
 from signoff.store.records import RunRecord
@@ -35,6 +36,21 @@ from signoff.wire.run import MAX_TURNS, CreateRun
 
 DEFAULT_AGENT = "Assistant"
 ROUTE = "POST /runs"
+#: What may keep a run from being started.
+CODES = (
+    "END_USER_RATE_LIMIT_REACHED",
+    "END_USER_RUN_LIMIT_REACHED",
+    "agent_archived",
+    "agent_disabled",
+    "end_user_required",
+    "idempotency_key_reuse",
+    "invalid_idempotency_key",
+    "invalid_script",
+    "not_found",
+    "unknown_model",
+    "reserved_tool",
+    "unknown_tool",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +95,7 @@ def read_order(context: Context, account: str, body: CreateRun) -> Order:
         raise InvalidFieldError(msg, field="agent_id")
     if body.output_schema is not None:
         _check_schema(body.output_schema)
+        shape_of(body.output_schema, field="output_schema")
     declared = [item.declaration() for item in body.external_tools or ()]
     check_external_tools(declared, loaded=context.toolbox)
     servers = None if body.mcp_servers is None else check_servers(context, body.mcp_servers)

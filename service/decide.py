@@ -39,6 +39,19 @@ from signoff.toolschema import Inputs
 
 logger = logging.getLogger(__name__)
 
+#: What may be wrong with a decision.
+CODES = (
+    "answer_required",
+    "denied_by_rule",
+    "gate_cancelled",
+    "gate_changed",
+    "gate_not_found",
+    "gate_resolved_otherwise",
+    "invalid_tool_input",
+    "not_canonical",
+    "run_not_active",
+    "unknown_tool",
+)
 _GATE_ID = re.compile(r"req_[A-Za-z0-9_-]{1,64}")
 _WHY = {
     "gate_not_found": "the run has no such request",

@@ -7,14 +7,15 @@ from signoff.domain.event import usage_payload
 from signoff.domain.timestamp import iso
 from signoff.store.account_settings import AccountSettings
 from signoff.store.agents import Agent
+from signoff.store.listing import Activity
 from signoff.store.users import EndUser, Use
 from signoff.wire.account_settings import SettingsBody
 from signoff.wire.agent import AgentBody, AgentSummaryBody
 from signoff.wire.user import EndUserBody, EndUserUsageBody
 
 
-def agent_body(agent: Agent) -> AgentBody:
-    """An agent."""
+def agent_body(agent: Agent, activity: Activity) -> AgentBody:
+    """An agent and what it does."""
     profile = agent.profile
     body: AgentBody = {
         "id": agent.id,
@@ -40,6 +41,9 @@ def agent_body(agent: Agent) -> AgentBody:
         "disabled_builtin_tools": profile.get("disabled_builtin_tools") or [],
         "display_order": profile.get("display_order"),
         "group_id": profile.get("group_id"),
+        "active_run_count": activity.count,
+        "active_run_id": activity.run_id,
+        "last_active_at": None if activity.last_ms is None else iso(activity.last_ms),
         "created_at": iso(agent.created_ms),
         "updated_at": iso(agent.updated_ms),
     }
@@ -49,7 +53,7 @@ def agent_body(agent: Agent) -> AgentBody:
     return body
 
 
-def agent_summary(agent: Agent) -> AgentSummaryBody:
+def agent_summary(agent: Agent, activity: Activity) -> AgentSummaryBody:
     """An agent in a roster."""
     return {
         "id": agent.id,
@@ -60,6 +64,9 @@ def agent_summary(agent: Agent) -> AgentSummaryBody:
         "status": agent.state,
         "display_order": agent.profile.get("display_order"),
         "group_id": agent.profile.get("group_id"),
+        "active_run_count": activity.count,
+        "active_run_id": activity.run_id,
+        "last_active_at": None if activity.last_ms is None else iso(activity.last_ms),
         "created_at": iso(agent.created_ms),
         "updated_at": iso(agent.updated_ms),
     }

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from service.body import DisconnectedError
@@ -45,15 +45,39 @@ class Answering:
         await response(scope, receive, send)
 
 
-def route(surface: Surface, path: str, handlers: Mapping[str, Handler]) -> Route:
+class Served(Route):
+    """A route that knows its handlers by method, so that it can be described."""
+
+    def __init__(
+        self,
+        path: str,
+        application: Answering,
+        handlers: Mapping[str, Callable[..., object]],
+        *,
+        keyed: bool,
+    ) -> None:
+        super().__init__(path, application, methods=list(handlers), name=path)
+        self.handlers = handlers
+        #: Whether it is for callers with a key only.
+        self.keyed = keyed
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether it serves the request; a word in a path is never taken for an id."""
+        match, found = super().matches(scope)
+        if match is Match.PARTIAL and not self.param_convertors:
+            # Ours, to be refused as a method that the path does not take.
+            match = Match.FULL
+        return match, found
+
+
+def route(surface: Surface, path: str, handlers: Mapping[str, Handler]) -> Served:
     """The route of ``path`` under a surface: a handler per method, for callers with a key."""
-    application = Answering(path, _keyed(surface, handlers))
-    return Route(path, application, methods=list(handlers), name=path)
+    return Served(path, Answering(path, _keyed(surface, handlers)), handlers, keyed=True)
 
 
-def open_route(path: str, method: str, handler: OpenHandler) -> Route:
+def open_route(path: str, method: str, handler: OpenHandler) -> Served:
     """The route of ``path`` for callers without a key."""
-    return Route(path, Answering(path, handler), methods=[method], name=path)
+    return Served(path, Answering(path, handler), {method: handler}, keyed=False)
 
 
 def _keyed(surface: Surface, handlers: Mapping[str, Handler]) -> OpenHandler:

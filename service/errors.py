@@ -22,6 +22,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "unauthorized": 401,
         "invalid_signature": 401,
         "END_USER_RUN_LIMIT_REACHED": 402,
+        "END_USER_COST_LIMIT_REACHED": 402,
         "not_found": 404,
         "gate_not_found": 404,
         "gate_cancelled": 404,

@@ -100,13 +100,12 @@ def outcome_body(run: RunRecord, message_count: int) -> OutcomeBody:
         "needs_reply": run.open > 0,
         "needs_reply_count": run.open,
         "delivery_channel": "none",
-        "output_data": None,
+        "output_data": run.output_data,
         "message_count": message_count,
         "input_tokens": usage["input_tokens"],
         "output_tokens": usage["output_tokens"],
         "total_tokens": usage["total_tokens"],
-        # What tokens cost is not known here.
-        "cost_usd": None,
+        "cost_usd": usage["cost_usd"] if run.usage["cost_micros"] else None,
     }
 
 
@@ -124,6 +123,6 @@ def shared_body(run: RunRecord, history: Sequence[Message], before: int) -> Shar
                 "created_at": iso(message.at_ms),
             }
             for n, message in enumerate(history, start=before + 1)
-            if message.role in _SPEAKERS and message.text
+            if message.role in _SPEAKERS and message.text and not message.extra.get("by")
         ],
     }

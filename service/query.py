@@ -12,8 +12,10 @@ from signoff.domain.error import InvalidFieldError
 
 PAGE = 20
 MAX_PAGE = 100
+MAX_TEXT = 255
+#: The largest whole number that is read: as many digits as any id has.
+MAX_WHOLE = 10**15 - 1
 _MAX_FIELDS = 50
-_MAX_TEXT = 255
 _INTEGER = re.compile(r"[0-9]{1,15}")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -40,17 +42,17 @@ class Query:
             raise InvalidFieldError("the query string is malformed", field="query") from None
         for name, value in pairs:
             if name in self._fields:
-                raise _wrong(name[:_MAX_TEXT], "must be given once")
+                raise _wrong(name[:MAX_TEXT], "must be given once")
             self._fields[name] = value
 
     def text(self, name: str) -> str | None:
         """A text of 1 to 255 characters; None when it is absent."""
         value = self._fields.get(name)
-        if value is not None and not 1 <= len(value) <= _MAX_TEXT:
-            raise _wrong(name, f"must have 1 to {_MAX_TEXT} characters")
+        if value is not None and not 1 <= len(value) <= MAX_TEXT:
+            raise _wrong(name, f"must have 1 to {MAX_TEXT} characters")
         return value
 
-    def integer(self, name: str, *, low: int = 1, high: int = 10**15) -> int | None:
+    def integer(self, name: str, *, low: int = 1, high: int = MAX_WHOLE) -> int | None:
         """A whole number within the bounds; None when it is absent."""
         value = self._fields.get(name)
         if value is None:

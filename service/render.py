@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from starlette.responses import Response
 
@@ -20,10 +20,12 @@ from signoff.store.endpoints import Endpoint
 from signoff.store.outbox import DeliveryRecord
 from signoff.store.records import RunRecord
 from signoff.wire.gate import DecidedBody, OpenRequestBody, PermissionRequestBody, StandingBody
+from signoff.wire.page import PageBody
 from signoff.wire.policy import PolicyBody
 from signoff.wire.run import MessageBody, RetryBody, RunBody
 from signoff.wire.webhook import DeliveryBody, WebhookBody
 
+T = TypeVar("T")
 #: What the reference platform shows as the age of a gate; nothing here ever times out.
 TIMEOUT_HINT_S = 55
 #: Reserved for names that never resolve.
@@ -63,6 +65,7 @@ def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
         "task_id": run.id,
         "status": run.status.value,
         "output": run.output,
+        "output_data": run.output_data,
         "error": run.error,
         "error_code": run.error_code,
         "user_id": run.user_id,
@@ -285,9 +288,9 @@ def delivery_body(delivery: DeliveryRecord) -> DeliveryBody:
     }
 
 
-def page_body(items: list[Any], *, more: bool) -> dict[str, Any]:
+def page_body(items: list[T], *, more: bool) -> PageBody[T]:
     """A page of items that have an ``id`` or a ``request_id``."""
-    last = items[-1] if more and items else {}
+    last: Any = items[-1] if more and items else {}
     return {
         "data": items,
         "has_more": more,

@@ -101,6 +101,6 @@ async def _make(context: Context, run: RunRecord, child_id: int) -> RunRecord:
 async def _request(context: Context, run: RunRecord) -> Message:
     """All that the user had said to the run, as one message."""
     history = await context.store.runs.history(run.id, 0, 0 if run.turn == 1 else -1)
-    said = [message.text for message in history if message.role == "user"]
+    said = [message.text for message in history if message.role == "user" and not message.extra]
     blocks = [Text(text if n == 0 else f"\n\n{text}") for n, text in enumerate(said)]
     return Message(role="user", blocks=tuple(blocks), turn=1, step=0, at_ms=context.now_ms())

@@ -33,7 +33,9 @@ _FEW, _MOST = 4, 128
 _RETRY_S = 0.5
 _DONE = b"data: [DONE]\n\n"
 _KEEP_ALIVE = b": keep-alive\n\n"
-_MARK = re.compile(rb"([0-9]{1,20})-([0-9]{1,20})(?:-([0-9]{1,5}))?")
+#: An id of an event, as clients see it.
+MARK = "^([0-9]{1,20})-([0-9]{1,20})(?:-([0-9]{1,5}))?$"
+_MARK = re.compile(MARK.encode())
 _WHOLE = 10**6
 
 

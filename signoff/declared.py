@@ -8,6 +8,7 @@ from typing import Any
 from signoff.domain.error import InvalidFieldError, InvalidToolInputError
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
 from signoff.domain.jsontext import compact
+from signoff.domain.output import OUTPUT_TOOL
 from signoff.mcpserver import MCP_PREFIX
 from signoff.shape import shape_of
 from signoff.tooldef import NAME, Tool
@@ -15,7 +16,7 @@ from signoff.tooldef import NAME, Tool
 __all__ = ["RESERVED", "SchemaInputs", "check_external_tools", "external_tools"]
 
 #: The engine answers these itself; a tool of that name would never run.
-RESERVED = frozenset({ASK_TOOL, PLAN_TOOL})
+RESERVED = frozenset({ASK_TOOL, PLAN_TOOL, OUTPUT_TOOL})
 MAX_EXTERNAL_TOOLS = 64
 #: All declarations of one list together, as JSON: the run's record carries them.
 MAX_EXTERNAL_BYTES = 128 * 1024
@@ -82,12 +83,12 @@ def check_external_tools(
     for n, item in enumerate(declared):
         at = f"external_tools.{n}"
         _check_name(item["name"], at, seen=seen, loaded=loaded)
-        _check_schema(item["input_schema"], f"{at}.input_schema", closed=True)
+        shape_of(item["input_schema"], field=f"{at}.input_schema", closed=True)
         if item["input_schema"].get("type") != "object":
             msg = f"{at}.input_schema.type: an input is always an object"
             raise InvalidFieldError(msg, field=f"{at}.input_schema.type")
         if item.get("output_schema") is not None:
-            _check_schema(item["output_schema"], f"{at}.output_schema", closed=False)
+            shape_of(item["output_schema"], field=f"{at}.output_schema")
 
 
 def _check_name(name: str, at: str, *, seen: set[str], loaded: Mapping[str, Tool]) -> None:
@@ -101,14 +102,6 @@ def _check_name(name: str, at: str, *, seen: set[str], loaded: Mapping[str, Tool
     if name in seen:
         raise InvalidFieldError(f"{field}: the name {name} is given twice", field=field)
     seen.add(name)
-
-
-def _check_schema(schema: Mapping[str, Any], at: str, *, closed: bool) -> None:
-    try:
-        shape_of(schema, field=at, closed=closed)
-    except InvalidFieldError as error:
-        msg = f"{error.field}: {error.message}"
-        raise InvalidFieldError(msg, code=error.code, field=error.field) from None
 
 
 def _external(item: Mapping[str, Any]) -> Tool:

@@ -96,15 +96,12 @@ def shape_of(schema: Any, *, field: str, closed: bool = False) -> Shape:
     """
     try:
         text = canonical(schema)
-    except NotCanonicalError as error:
-        raise InvalidFieldError(error.message, field=_join(field, error.field)) from error
-    if len(text) > MAX_BYTES:
-        msg = f"the schema is longer than {MAX_BYTES} bytes"
-        raise InvalidFieldError(msg, field=field)
-    try:
+        if len(text) > MAX_BYTES:
+            _refuse(f"the schema is longer than {MAX_BYTES} bytes", ())
         return _compiled(text, closed)
-    except InvalidFieldError as error:
-        raise InvalidFieldError(error.message, field=_join(field, error.field)) from None
+    except (InvalidFieldError, NotCanonicalError) as error:
+        place = f"{field}.{error.field}" if error.field else field
+        raise InvalidFieldError(f"{place}: {error.message}", field=place) from None
 
 
 @lru_cache(maxsize=_COMPILED)
@@ -246,10 +243,6 @@ def _misfit(error: engine.ValidationError) -> Misfit:
     ):
         path, message = (*path, kind.unexpected[0]), "is not a field that the schema knows"
     return Misfit(field=dotted(path), message=message[:_MESSAGE_CHARS])
-
-
-def _join(field: str, rest: str | None) -> str:
-    return f"{field}.{rest}" if rest else field
 
 
 def _refuse(message: str, path: Path) -> NoReturn:

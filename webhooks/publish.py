@@ -82,17 +82,20 @@ class Publisher:
         status: str,
         *,
         output: str | None = None,
+        output_data: Mapping[str, Any] | None = None,
         error: str | None = None,
         error_code: str | None = None,
         usage: Mapping[str, int] | None = None,
     ) -> Event:
-        """The event of a run's end."""
-        extra = {
+        """The event of a run's end; ``output_data`` is there only for a structured answer."""
+        extra: dict[str, Any] = {
             "output": output,
             "error": error,
             "error_code": error_code,
             "usage": usage_payload(run.usage if usage is None else usage),
         }
+        if output_data is not None:
+            extra["output_data"] = output_data
         return self.run_event(run, f"run.{status}", status=status, extra=extra)
 
     def request_payload(

@@ -14,6 +14,7 @@ from signoff.store.records import RunRecord
 from signoff.tooldef import Tool
 from workers.engine import Engine
 from workers.model.port import ModelError, ModelReply, ModelRequest, ToolSpec
+from workers.output import output_spec
 
 TRIES = 4
 FIRST_PAUSE_S = 0.5
@@ -96,6 +97,7 @@ def request_of(
         tools=tuple(specs),
         metadata=run.config.get("metadata") or {},
         plan_mode=planning,
+        output=output_spec(run),
     )
 
 

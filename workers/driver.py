@@ -18,7 +18,10 @@ from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
 from signoff.domain.frame import frame, gate_frames, result_frames
 from signoff.domain.gate import GateKind, listed_call
+from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, Text
+from signoff.domain.money import MICROS
+from signoff.domain.output import OUTPUT_INVALID
 from signoff.store.records import RunRecord
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
 from signoff.strictjson import well_formed
@@ -28,6 +31,7 @@ from workers.engine import Engine
 from workers.execution import Execution
 from workers.judging import Basis, JudgedStep, kept_schema, named, storable
 from workers.model.port import ModelError, ModelReply
+from workers.output import Answer, answer_of
 from workers.turns import next_turn
 
 logger = logging.getLogger(__name__)
@@ -70,6 +74,8 @@ class Driver:
             except StaleError:
                 self._engine.store.catalog.forget(self.run.account)
                 self.run, self.calls = await self._read()
+                if not self.run.status.terminal:
+                    return True  # it was started; only the reply to that was lost
                 continue
             if started:
                 self.run, self.calls = await self._read()
@@ -248,22 +254,24 @@ class Driver:
             step=self.run.step + 1,
             at_ms=engine.now_ms(),
         )
-        added = [*results, answer]
-        released = await self._commit(reply, added, frames)
+        owed = answer_of(self.run, reply, [*before, *results])
+        added = [*results, answer, *owed.messages(answer)]
+        released = await self._commit(reply, added, [*frames, *owed.frames()], owed)
         engine.histories.add(self.run.id, added)
         return released
 
     async def _commit(
-        self, reply: ModelReply, added: Sequence[Message], frames: Sequence[bytes]
+        self, reply: ModelReply, added: Sequence[Message], frames: Sequence[bytes], owed: Answer
     ) -> bool:
         engine = self._engine
         commit_id = engine.new_id()
         while True:
             ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
-            basis = Basis(rules=ruleset.rules, tools=self.tools)
-            judged = engine.judging.step(self.run, reply.tool_calls, basis)
+            basis = Basis(rules=ruleset.rules, tools=self.tools, refusals=owed.refusals)
+            uses = () if owed.last else reply.tool_calls
+            judged = engine.judging.step(self.run, uses, basis)
             commit = await self._step_commit(
-                commit_id, reply, judged, added, frames, rules_v=ruleset.version
+                commit_id, reply, owed, judged, added=added, frames=frames, rules_v=ruleset.version
             )
             try:
                 released, wake = await engine.insist(engine.store.steps.commit, self.run, commit)
@@ -271,17 +279,18 @@ class Driver:
                 await self.moved()
                 continue
             if not released:
-                self._advance(judged, wake)
+                self._advance(judged, commit.usage, wake)
             return released
 
     async def _step_commit(
         self,
         commit_id: str,
         reply: ModelReply,
+        owed: Answer,
         judged: JudgedStep,
+        *,
         added: Sequence[Message],
         frames: Sequence[bytes],
-        *,
         rules_v: str,
     ) -> StepCommit:
         engine, run = self._engine, self.run
@@ -290,6 +299,7 @@ class Driver:
             "output_tokens": reply.usage.output_tokens,
             "cache_read_tokens": reply.usage.cache_read_tokens,
             "cache_creation_tokens": reply.usage.cache_creation_tokens,
+            "cost_micros": reply.usage.cost_micros,
         }
         pause = fanout = ending = None
         if judged.gates:
@@ -307,14 +317,9 @@ class Driver:
             ]
             pause = engine.publisher.awaiting_input(run, rows)
             fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
-        if not judged.calls:
-            total = {name: run.usage[name] + n for name, n in usage.items()}
-            ending = Ending(
-                status="completed",
-                event=engine.publisher.ended(run, "completed", output=reply.text, usage=total),
-                fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_COMPLETED),
-                output=reply.text,
-            )
+        if not judged.calls and owed.request is None:
+            ending = await self._ending(reply, owed, _added(run.usage, usage))
+            frames = [*frames, self._metrics(ending.status, _added(run.usage, usage))]
         return StepCommit(
             commit_id=commit_id,
             messages=added,
@@ -328,17 +333,56 @@ class Driver:
             frames=[*frames, *_step_frames(judged, ending)],
         )
 
-    def _advance(self, judged: JudgedStep, wake: str) -> None:
+    async def _ending(self, reply: ModelReply, owed: Answer, usage: Mapping[str, int]) -> Ending:
+        engine, run = self._engine, self.run
+        if owed.failure is not None:
+            return Ending(
+                status="failed",
+                event=engine.publisher.ended(
+                    run, "failed", error=owed.failure, error_code=OUTPUT_INVALID, usage=usage
+                ),
+                fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_FAILED),
+                error=owed.failure,
+                error_code=OUTPUT_INVALID,
+            )
+        output = reply.text
+        if owed.found is not None and not output:
+            output = compact(owed.found)
+        return Ending(
+            status="completed",
+            event=engine.publisher.ended(
+                run, "completed", output=output, output_data=owed.found, usage=usage
+            ),
+            fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_COMPLETED),
+            output=output,
+            output_data=owed.found,
+        )
+
+    def _metrics(self, status: str, usage: Mapping[str, int]) -> bytes:
+        """The frame that sums a run up, ahead of the one that ends it."""
+        return frame(
+            "run_metrics",
+            execution_time_ms=max(0, self._engine.now_ms() - self.run.turn_started_ms),
+            input_tokens_used=usage["input_tokens"],
+            output_tokens_used=usage["output_tokens"],
+            claude_token_cost_usd=usage["cost_micros"] / MICROS,
+            stop_reason="end_turn" if status == "completed" else "error",
+            completion_state=status,
+            unresolved_tool_use_ids=[],
+        )
+
+    def _advance(self, judged: JudgedStep, usage: Mapping[str, int], wake: str) -> None:
         """The copy after a commit: what the script has just written."""
         opened = 1 if judged.gates else 0
         self.run = replace(
             self.run,
-            phase="calls",
+            phase="calls" if judged.calls else "model",
             step=self.run.step + 1,
             turn_steps=self.run.turn_steps + 1,
             pause_n=self.run.pause_n + opened,
             open=len(judged.gates),
             takeovers=0,
+            usage=_added(self.run.usage, usage),
             wake=wake,
         )
         self.calls = [
@@ -390,6 +434,10 @@ class Driver:
             return
 
 
+def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: n + more.get(name, 0) for name, n in total.items()}
+
+
 def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
     frames: list[bytes] = []
     for call in judged.calls:
@@ -407,6 +455,8 @@ def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
             "digest": opened.digest,
         }
         frames.extend(gate_frames(shown, judged.calls[opened.gate.n].id))
-    if ending is not None:
+    if ending is not None and ending.error is not None:
+        frames.append(frame("error", error=ending.error, error_code=ending.error_code))
+    elif ending is not None:
         frames.append(frame("done", stop_reason="end_turn"))
     return frames

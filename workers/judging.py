@@ -57,6 +57,8 @@ class Basis:
 
     rules: Sequence[Rule]
     tools: Mapping[str, Tool]
+    #: Calls that are refused whatever they are, by id, with what the model is told.
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 class Judging:
@@ -104,6 +106,9 @@ class Judging:
         except NotCanonicalError as error:
             content = f"The input cannot be processed: {error.message}"
             judged.calls.append(_refused(use, "{}", "", "error", content))
+            return
+        if use.id in basis.refusals:
+            judged.calls.append(_refused(use, text, "", "error", basis.refusals[use.id]))
             return
         try:
             kind = self._kind(run, use, basis.tools)

@@ -9,15 +9,19 @@ from starlette.responses import Response
 from service.context import Call
 from service.create import check_servers, check_tools
 from service.describe import agent_body, agent_summary
+from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
 from service.render import Json, page_body
 from signoff.declared import check_external_tools
 from signoff.domain.error import ConflictError, InvalidError, InvalidFieldError, MissingError
 from signoff.store.agents import Agent
-from signoff.wire.agent import ChangeAgent, CreateAgent
+from signoff.wire.agent import AgentBody, AgentSummaryBody, ChangeAgent, CreateAgent
+from signoff.wire.page import PageBody
 
 _PROJECTIONS = frozenset({"summary"})
 #: What a template would bring itself.
 _PERSONA = frozenset({"name", "instructions", "tools", "role", "goals", "allowed_senders"})
+#: What makes an agent's fields unusable.
+_REFUSED = ("end_user_required", "reserved_tool", "unknown_model", "unknown_tool")
 #: What null leaves as it is: these are never empty.
 _NEVER_EMPTY = frozenset({"name", "default_permission_mode"})
 
@@ -34,6 +38,11 @@ class NotArchivedError(InvalidError):
     code = "agent_not_archived"
 
 
+@operation(
+    ok(AgentBody, 201),
+    body=CreateAgent,
+    refuses=("from_template_conflict", *_REFUSED),
+)
 async def post(call: Call) -> Json:
     """Makes an agent; names need not be unique."""
     body = await call.body(CreateAgent)
@@ -43,9 +52,19 @@ async def post(call: Call) -> Json:
     store = call.context.store
     await store.users.touch(call.account, body.user_id)
     agent = await store.agents.create(account=call.account, user_id=body.user_id, fields=fields)
-    return Json(agent_body(agent), 201)
+    return await _shown(call, agent, status=201)
 
 
+@operation(
+    ok(PageBody[AgentBody | AgentSummaryBody]),
+    parameters=(
+        *PAGED,
+        USER,
+        flag("include_archived", "archived ones too"),
+        choice("fields", tuple(_PROJECTIONS), "less of each"),
+    ),
+    refuses=SCOPED,
+)
 async def index(call: Call) -> Json:
     """Agents newest first: of one user, or of every user."""
     query = call.query
@@ -60,43 +79,56 @@ async def index(call: Call) -> Json:
         limit=limit,
         before=cursor,
     )
-    shown = [agent_summary(agent) if summary else agent_body(agent) for agent in agents]
+    does = await call.context.store.listing.of_agents(call.account, [item.id for item in agents])
+    body = agent_summary if summary else agent_body
+    shown = [body(agent, activity) for agent, activity in zip(agents, does, strict=True)]
     return Json(page_body(shown, more=more))
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=SCOPED)
 async def get(call: Call) -> Json:
     """One agent, archived ones too."""
-    return Json(agent_body(await _load(call)))
+    return await _shown(call, await _load(call))
 
 
+@operation(
+    ok(AgentBody),
+    body=ChangeAgent,
+    parameters=[USER],
+    refuses=("conflict", *_REFUSED),
+)
 async def patch(call: Call) -> Json:
     """Changes an agent; runs that it has made stay as they are."""
     body = await call.body(ChangeAgent)
     agent = await _load(call)
     changes = _fields(call, body, agent)
-    return Json(agent_body(await call.context.store.agents.change(agent, changes)))
+    return await _shown(call, await call.context.store.agents.change(agent, changes))
 
 
+@operation(NO_CONTENT, parameters=[USER], refuses=SCOPED)
 async def delete(call: Call) -> Response:
     """Archives an agent; repeats change nothing."""
     await call.context.store.agents.archive(await _load(call))
     return Response(status_code=204)
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=("conflict", "end_user_required"))
 async def disable(call: Call) -> Json:
     """Keeps an agent from starting runs; it stays in the list."""
     agent = await _load(call)
     switched = await call.context.store.agents.switch(agent, "disabled", of=("enabled", "disabled"))
-    return Json(agent_body(switched))
+    return await _shown(call, switched)
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=("conflict", "end_user_required"))
 async def enable(call: Call) -> Json:
     """Lets a disabled agent start runs again."""
     agent = await _load(call)
     switched = await call.context.store.agents.switch(agent, "enabled", of=("enabled", "disabled"))
-    return Json(agent_body(switched))
+    return await _shown(call, switched)
 
 
+@operation(ok(AgentBody), parameters=[USER], refuses=("agent_not_archived", "end_user_required"))
 async def unarchive(call: Call) -> Json:
     """Brings an archived agent back, as a disabled one."""
     agent = await _load(call)
@@ -104,7 +136,12 @@ async def unarchive(call: Call) -> Json:
         switched = await call.context.store.agents.switch(agent, "disabled", of=("archived",))
     except ConflictError as error:
         raise NotArchivedError(error.message, details=error.details) from None
-    return Json(agent_body(switched))
+    return await _shown(call, switched)
+
+
+async def _shown(call: Call, agent: Agent, *, status: int = 200) -> Json:
+    (activity,) = await call.context.store.listing.of_agents(call.account, [agent.id])
+    return Json(agent_body(agent, activity), status)
 
 
 async def _load(call: Call) -> Agent:

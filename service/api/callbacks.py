@@ -16,10 +16,11 @@ from starlette.types import Receive, Scope
 from service.auth import bearer
 from service.body import check, check_media, read_raw
 from service.context import Context, path_id
-from service.decide import Docket, decide, decide_batch, read_decided
+from service.decide import CODES, Docket, decide, decide_batch, read_decided
 from service.dispatch import check_open
 from service.errors import refusal, status_of
 from service.idempotency import body_digest, reused
+from service.operation import header, ok, operation
 from service.render import Json, decided_body
 from signoff.domain.decision import Decision
 from signoff.domain.error import (
@@ -38,6 +39,7 @@ from signoff.store.endpoints import Endpoint
 from signoff.store.records import RunRecord
 from signoff.strictjson import loads
 from signoff.wire.decision import CallbackEnvelope, SignedBatch, SignedDecision, read_batch
+from signoff.wire.gate import DecidedBody
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,16 @@ class Claim:
     batch: bool
 
 
+@operation(
+    ok(DecidedBody),
+    body=CallbackEnvelope,
+    parameters=(
+        header("webhook-id", "the same for every repeat of the request", required=True),
+        header("webhook-timestamp", "Unix seconds, of now", required=True),
+        header("webhook-signature", "`v1,` and the signature of id, time and body", required=True),
+    ),
+    refuses=(*CODES, "idempotency_key_reuse", "unauthorized"),
+)
 async def post(context: Context, scope: Scope, receive: Receive) -> Json:
     """Takes a signed decision; a repeat of it gets the very same answer."""
     check_open(context, scope)

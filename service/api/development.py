@@ -7,10 +7,12 @@ from starlette.types import Receive, Scope
 from service.body import check, read_json
 from service.context import Context
 from service.dispatch import check_open
+from service.operation import ok, operation
 from service.render import Json
-from signoff.wire.development import Register
+from signoff.wire.development import Register, RegisteredBody
 
 
+@operation(ok(RegisteredBody, 201), body=Register)
 async def register(context: Context, scope: Scope, receive: Receive) -> Json:
     """Makes an account with one key. Who asks is not checked, and nothing else is kept."""
     check_open(context, scope)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from service.context import Call
-from service.decide import Docket, decide, decide_batch, oldest_question
+from service.decide import CODES, Docket, decide, decide_batch, oldest_question
+from service.operation import LIMIT, USER, ok, operation, text, whole
 from service.render import Json, decided_body, gate_body, open_request_body, page_body
 from signoff.domain.decision import Decision
 from signoff.domain.error import MissingError
@@ -20,18 +21,21 @@ from signoff.wire.decision import (
     read_batch,
     read_results,
 )
-from signoff.wire.gate import OpenRequestBody
+from signoff.wire.gate import AnsweredBody, DecidedBody, OpenRequestBody, PermissionRequestBody
+from signoff.wire.page import PageBody
 
 #: How many open gates are read at a time; the oldest come first.
 WINDOW = 500
 
 
+@operation(ok(list[PermissionRequestBody]))
 async def index(call: Call) -> Json:
     """All gates of a run, oldest first."""
     _, gates = await call.context.store.runs.load_with_gates(call.account, call.id("run_id"))
     return Json([gate_body(gate) for gate in gates])
 
 
+@operation(ok(PermissionRequestBody), body=Approve, refuses=CODES)
 async def approve(call: Call) -> Json:
     """Allows or denies one gate."""
     decision = (await call.body(Approve)).read()
@@ -39,6 +43,7 @@ async def approve(call: Call) -> Json:
     return Json(gate_body(ruling.gates[0], resumed=ruling.resumed))
 
 
+@operation(ok(AnsweredBody), body=Answer, refuses=(*CODES, "run_not_awaiting"))
 async def answer(call: Call) -> Json:
     """Answers one question or plan: the named one, or the oldest that is open."""
     body = await call.body(Answer)
@@ -52,6 +57,7 @@ async def answer(call: Call) -> Json:
     return Json({"status": "ok", "resumed": ruling.resumed})
 
 
+@operation(ok(DecidedBody), body=DecideBatch, refuses=CODES)
 async def decisions(call: Call) -> Json:
     """Decides several gates of a run, all or none."""
     batch = read_batch((await call.body(DecideBatch)).decisions)
@@ -59,6 +65,7 @@ async def decisions(call: Call) -> Json:
     return Json(decided_body(ruling.resumed, ruling.gates))
 
 
+@operation(ok(DecidedBody), body=SubmitResults, refuses=CODES)
 async def results(call: Call) -> Json:
     """Takes results of external calls of a run, all or none."""
     body = await call.body(SubmitResults)
@@ -75,6 +82,19 @@ async def results(call: Call) -> Json:
     return Json(decided_body(ruling.resumed, ruling.gates))
 
 
+@operation(
+    ok(PageBody[OpenRequestBody]),
+    parameters=(
+        LIMIT,
+        text("starting_after", "the `next_starting_after` of the page before"),
+        USER,
+        text("tool", "the tool that is asked for"),
+        whole("agent_id", "whose runs"),
+        whole("teammate_id", "the same under its other name"),
+        whole("min_age", "how many seconds they are open at least", low=0),
+    ),
+    refuses=["not_found"],
+)
 async def inbox(call: Call) -> Json:
     """Open gates across runs, oldest first, filtered by user, agent, tool or age in seconds."""
     query, context = call.query, call.context

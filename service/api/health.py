@@ -7,19 +7,25 @@ import asyncio
 from starlette.types import Receive, Scope
 
 from service.context import Context
+from service.operation import RETRY_HEADER, ok, operation
 from service.render import Json
 from signoff.domain.error import UnavailableError
 from signoff.store.presence import ALIVE_S
+from signoff.wire.health import HealthBody, ReadyBody
 
 PATIENCE_S = 1.0
 
 
+@operation(ok(HealthBody), stored=False)
 async def health(context: Context, scope: Scope, receive: Receive) -> Json:
     """The process answers."""
     del context, scope, receive
     return Json({"status": "ok"})
 
 
+@operation(
+    ok(ReadyBody), ok(ReadyBody, 503, headers=RETRY_HEADER, about="It is not."), stored=False
+)
 async def ready(context: Context, scope: Scope, receive: Receive) -> Json:
     """The store answers and is durable, and at least one worker and one relay are alive."""
     del scope, receive

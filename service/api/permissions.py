@@ -7,11 +7,13 @@ import re
 from starlette.responses import Response
 
 from service.context import Call
+from service.operation import NO_CONTENT, PAGED, SCOPED, USER, ok, operation
 from service.render import Json, page_body, policy_body
 from signoff.declared import RESERVED
 from signoff.domain.error import InvalidFieldError
 from signoff.domain.rule import Verdict
-from signoff.wire.policy import CreatePolicy
+from signoff.wire.page import PageBody
+from signoff.wire.policy import CreatePolicy, PolicyBody
 
 #: Every call of an account's runs is checked against all of them.
 MAX_PER_ACCOUNT = 10_000
@@ -19,6 +21,12 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _PATTERN = re.compile(r"[()*]")
 
 
+@operation(
+    ok(PolicyBody, 201),
+    ok(PolicyBody, about="It stood already."),
+    body=CreatePolicy,
+    refuses=("end_user_required", "pattern_not_supported", "reserved_tool", "too_many_permissions"),
+)
 async def post(call: Call) -> Json:
     """Makes a rule, or finds the one of the same user, tool and effect."""
     body = await call.body(CreatePolicy)
@@ -43,6 +51,7 @@ async def post(call: Call) -> Json:
     return Json(policy_body(stored.rule), 201 if stored.created else 200)
 
 
+@operation(ok(PageBody[PolicyBody]), parameters=(*PAGED, USER), refuses=SCOPED)
 async def index(call: Call) -> Json:
     """The rules of exactly one scope, newest first: one user's, or those without a user."""
     query = call.query
@@ -54,6 +63,7 @@ async def index(call: Call) -> Json:
     return Json(page_body(rows[:limit], more=len(rows) > limit))
 
 
+@operation(NO_CONTENT, parameters=[USER], refuses=SCOPED)
 async def delete(call: Call) -> Response:
     """Revokes a rule of the scope."""
     user_id = call.query.text("user_id")

@@ -7,12 +7,28 @@ from starlette.responses import Response
 from service.api.runs import load
 from service.context import Call
 from service.idempotency import idempotency_key
+from service.operation import (
+    IDEMPOTENCY,
+    REPLAY_HEADER,
+    RUN_ID_HEADER,
+    STREAM,
+    USER,
+    ok,
+    operation,
+)
 from service.render import Json, run_body
 from service.replies import reply, reply_once
 from service.streaming import begun, joined
-from signoff.wire.run import Reply
+from signoff.wire.run import Reply, RunBody
 
 
+@operation(
+    ok(RunBody, headers={**RUN_ID_HEADER, **REPLAY_HEADER}),
+    STREAM,
+    body=Reply,
+    parameters=(USER, IDEMPOTENCY),
+    refuses=("idempotency_key_reuse", "invalid_idempotency_key", "run_active", "unknown_tool"),
+)
 async def post(call: Call) -> Response:
     """Starts the next turn of the run, or queues the message for it.
 

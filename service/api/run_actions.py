@@ -6,15 +6,27 @@ import contextlib
 
 from starlette.responses import Response
 
-from service.api.runs import load, start
+from service.api.runs import STARTED, load, start
 from service.body import BodyTooLargeError, read_raw
 from service.context import Call
+from service.create import CODES
+from service.operation import (
+    IDEMPOTENCY,
+    NO_CONTENT,
+    RUN_ID_HEADER,
+    SCOPED,
+    STREAM,
+    USER,
+    flag,
+    ok,
+    operation,
+)
 from service.render import Json, run_body
 from service.retry import retry
 from signoff.domain.error import InvalidError, InvalidFieldError
 from signoff.store.records import RunRecord
 from signoff.wire.overview import FirstSession, ShareBody
-from signoff.wire.run import CreateRun
+from signoff.wire.run import CreateRun, RunBody
 
 FIRST_SESSION = "POST /runs/first-session"
 #: What an agent is told when it is to speak first.
@@ -30,6 +42,24 @@ class FilesNotSupportedError(InvalidError):
     code = "files_not_supported"
 
 
+@operation(
+    ok(RunBody, 201, headers=RUN_ID_HEADER),
+    ok(RunBody, headers=RUN_ID_HEADER, about="The one that is under way already."),
+    parameters=(
+        USER,
+        flag("confirm", "also if it had begun to act"),
+        flag("use_credits", "makes no difference"),
+    ),
+    refuses=(
+        "run_not_retryable",
+        "retry_needs_confirmation",
+        "END_USER_RATE_LIMIT_REACHED",
+        "END_USER_RUN_LIMIT_REACHED",
+        "agent_archived",
+        "agent_disabled",
+        "unknown_model",
+    ),
+)
 async def retry_run(call: Call) -> Json:
     """Starts the work of a failed or cancelled run again, as a new run."""
     query = call.query
@@ -40,11 +70,13 @@ async def retry_run(call: Call) -> Json:
     return Json(run_body(made.run), 200 if made.replay else 201, {"x-run-id": str(made.run.id)})
 
 
+@operation(ok(RunBody), parameters=[USER])
 async def archive(call: Call) -> Json:
     """Takes a run out of the lists; it stays readable by its id."""
     return await _shelve(call, archived=True)
 
 
+@operation(ok(RunBody), parameters=[USER])
 async def unarchive(call: Call) -> Json:
     """Puts an archived run back into the lists."""
     return await _shelve(call, archived=False)
@@ -56,6 +88,7 @@ async def _shelve(call: Call, *, archived: bool) -> Json:
     return Json(run_body(await _again(call, run)))
 
 
+@operation(ok(RunBody), parameters=[USER], refuses=SCOPED)
 async def view(call: Call) -> Json:
     """Notes that a run was looked at."""
     await call.demand_user(call.query.text("user_id"))
@@ -64,6 +97,7 @@ async def view(call: Call) -> Json:
     return Json(run_body(await _again(call, run)))
 
 
+@operation(ok(ShareBody), parameters=[USER])
 async def share(call: Call) -> Json:
     """The public link to what is said in a run; the same one until it is revoked."""
     run = await load(call, call.query)
@@ -73,12 +107,20 @@ async def share(call: Call) -> Json:
     return Json(ShareBody(share_token=token, share_url=url))
 
 
+@operation(NO_CONTENT, parameters=[USER])
 async def unshare(call: Call) -> Response:
     """Revokes the public link."""
     await call.context.store.marks.unshare(await load(call, call.query))
     return Response(status_code=204)
 
 
+@operation(
+    ok(RunBody, 201, headers=STARTED),
+    STREAM,
+    body=FirstSession,
+    parameters=[IDEMPOTENCY],
+    refuses=CODES,
+)
 async def first_session(call: Call) -> Response:
     """Makes a run in which the agent speaks first."""
     raw, body = await call.body_with_raw(FirstSession)
@@ -88,11 +130,13 @@ async def first_session(call: Call) -> Response:
     return await start(call, order, raw=raw, route=FIRST_SESSION)
 
 
+@operation(media="multipart/form-data", refuses=["files_not_supported"])
 async def with_files(call: Call) -> Json:
     """Refuses a run with files."""
     return await _refuse_files(call)
 
 
+@operation(media="multipart/form-data", parameters=[USER], refuses=["files_not_supported"])
 async def reply_with_files(call: Call) -> Json:
     """Refuses a reply with files."""
     await load(call, call.query)

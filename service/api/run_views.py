@@ -11,23 +11,52 @@ from starlette.types import Receive, Scope
 from service.api.runs import load
 from service.context import Call, Context
 from service.dispatch import check_open
+from service.operation import PAGED, SCOPED, USER, choice, flag, ok, operation, text, whole
 from service.overview import activity_body, check_body, needs_you_item, outcome_body, shared_body
 from service.query import Query
 from service.render import Json, page_body, run_body
 from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.domain.run import FILTER_ONLY, RunStatus
 from signoff.store.listing import Archived, Filter, Page
+from signoff.wire.overview import (
+    ActivityBody,
+    CheckBody,
+    NeedsYouBody,
+    OutcomeBody,
+    SharedRunBody,
+)
+from signoff.wire.page import PageBody
+from signoff.wire.run import RunBody, RunSummaryBody
 
 SHARED_PATH = "/shared/{token}"
 SHARED_MESSAGES = 500
 NEEDS_YOU = 10
 _STATUSES = frozenset(RunStatus) | FILTER_ONLY
 #: What a list leaves out when only a summary is wanted.
-_HEAVY = frozenset({"output", "metadata", "tools"})
+_HEAVY = frozenset({"output", "output_data", "metadata", "tools", "external_tools", "mcp_servers"})
 _SHELVES: Mapping[str, Archived] = {"exclude": "exclude", "only": "only", "include": "include"}
+_ORDERS = ("created", "priority")
+_PROJECTIONS = ("summary",)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
+@operation(
+    ok(PageBody[RunBody | RunSummaryBody]),
+    parameters=(
+        *PAGED,
+        text("user_id", "whose; without it those without a user"),
+        flag("include_end_user_runs", "those of every user"),
+        choice("status", tuple(_STATUSES), "in which state"),
+        choice("archived", tuple(_SHELVES), "archived ones are left out otherwise"),
+        whole("agent_id", "whose"),
+        whole("teammate_id", "the same under its other name"),
+        whole("task_id", "the run that is the only one of this task"),
+        choice("sort", _ORDERS, "`priority`: those that wait for a person first"),
+        choice("fields", _PROJECTIONS, "without output, metadata and tools"),
+        flag("exclude_platform_runs", "makes no difference"),
+    ),
+    refuses=SCOPED,
+)
 async def index(call: Call) -> Json:
     """Runs newest first, or those that wait for a person first: of one user, of none, or of all."""
     query = call.query
@@ -36,8 +65,8 @@ async def index(call: Call) -> Json:
     if not wanted.every_user:
         await call.demand_user(wanted.user_id)
     task_id = query.integer("task_id")
-    priority = query.choice("sort", ("created", "priority")) == "priority"
-    summary = query.choice("fields", ("summary",)) is not None
+    priority = query.choice("sort", _ORDERS) == "priority"
+    summary = query.choice("fields", _PROJECTIONS) is not None
     # Every run here was asked for by the account.
     query.flag("exclude_platform_runs")
     if wanted.status in FILTER_ONLY:
@@ -94,6 +123,7 @@ async def _scope(call: Call) -> str | None:
     return user_id
 
 
+@operation(ok(CheckBody), parameters=[USER], refuses=SCOPED)
 async def check(call: Call) -> Json:
     """Whether anything changed: counts and times of one scope."""
     user_id, store = await _scope(call), call.context.store
@@ -101,6 +131,7 @@ async def check(call: Call) -> Json:
     return Json(check_body(freshness, await store.agents.roster(call.account, user_id)))
 
 
+@operation(ok(NeedsYouBody), parameters=[USER], refuses=SCOPED)
 async def needs_you(call: Call) -> Json:
     """How many runs of one scope wait for a person, and the newest of them."""
     user_id, store = await _scope(call), call.context.store
@@ -112,30 +143,35 @@ async def needs_you(call: Call) -> Json:
     return Json({"count": freshness.awaiting, "items": items})
 
 
+@operation(ok(ActivityBody), parameters=[USER], refuses=SCOPED)
 async def activity(call: Call) -> Json:
     """What every agent of one scope does, and the last thing that it did."""
     runs = await call.context.store.listing.activity(call.account, await _scope(call))
     return Json({"data": activity_body(runs)})
 
 
+@operation(ok(OutcomeBody), parameters=[USER])
 async def outcome(call: Call) -> Json:
     """What a run came to."""
     run = await load(call, call.query)
     return Json(outcome_body(run, await call.context.store.runs.history_length(run.id)))
 
 
+@operation(ok(list[dict[str, Any]]), parameters=[USER])
 async def files(call: Call) -> Json:
     """The files of a run; there never are any, as agents have no file system of their own."""
     await load(call, call.query)
     return Json([])
 
 
+@operation(parameters=[USER])
 async def download(call: Call) -> Json:
     """A file of a run; there is none."""
     run = await load(call, call.query)
     raise MissingError(f"run {run.id} has no such file")
 
 
+@operation(ok(SharedRunBody))
 async def shared(context: Context, scope: Scope, receive: Receive) -> Json:
     """What was said in a run, for whoever has its link."""
     del receive

@@ -6,18 +6,40 @@ from starlette.responses import Response
 
 from service import control
 from service.context import Call
-from service.create import ROUTE, create, create_once, rate_headers, read_order
+from service.create import CODES, ROUTE, create, create_once, rate_headers, read_order
 from service.idempotency import idempotency_key
+from service.operation import (
+    IDEMPOTENCY,
+    REPLAY_HEADER,
+    RUN_ID_HEADER,
+    SCOPED,
+    STREAM,
+    USER,
+    flag,
+    header,
+    ok,
+    operation,
+    text,
+    whole,
+)
 from service.query import Query
 from service.render import Json, message_body, run_body
-from service.streaming import begun, joined
+from service.streaming import MARK, begun, joined
 from service.watch import MAX_WAIT_S, run_version
 from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.domain.mode import Mode
 from signoff.store.records import RunRecord
-from signoff.wire.run import CreateRun, SwitchMode
+from signoff.wire.run import CreateRun, MessageBody, ModeBody, RunBody, SwitchMode
 
 MAX_MESSAGES = 500
+#: The headers of an answer with a run that was started.
+STARTED = {
+    **RUN_ID_HEADER,
+    **REPLAY_HEADER,
+    "X-RateLimit-Limit": "how many runs the end user may start within a minute",
+    "X-RateLimit-Remaining": "how many of them are left",
+    "X-RateLimit-Reset": "Unix seconds of the time at which one more is",
+}
 
 
 async def load(call: Call, query: Query) -> RunRecord:
@@ -30,6 +52,13 @@ async def load(call: Call, query: Query) -> RunRecord:
     return run
 
 
+@operation(
+    ok(RunBody, 201, headers=STARTED),
+    STREAM,
+    body=CreateRun,
+    parameters=[IDEMPOTENCY],
+    refuses=CODES,
+)
 async def post(call: Call) -> Response:
     """Makes a run and answers at once: its event stream, or the run, which is ``running``."""
     raw, body = await call.body_with_raw(CreateRun)
@@ -52,13 +81,25 @@ async def start(call: Call, body: CreateRun, *, raw: bytes, route: str) -> Respo
     return Json(run_body(made.run), 201, headers)
 
 
+@operation(
+    ok(RunBody),
+    parameters=(
+        USER,
+        whole("wait_s", "wait so many seconds for it to change", low=0, high=MAX_WAIT_S),
+        text("known", "the `version` that is known; else what it is when the request arrives"),
+    ),
+    refuses=SCOPED,
+)
 async def get(call: Call) -> Json:
-    """One run; with ``wait_s`` as soon as it is not as ``known`` says, or when that time is up."""
+    """One run; with ``wait_s`` as soon as it is not as ``known`` says, or when that time is up.
+
+    Without ``known`` a run that is over is answered at once.
+    """
     query = call.query
     await call.demand_user(query.text("user_id"))
     wait_s, known = query.integer("wait_s", low=0, high=MAX_WAIT_S), query.text("known")
     run = await load(call, query)
-    if wait_s:
+    if wait_s and (known is not None or not run.status.terminal):
         run = await call.context.watch.changed(
             lambda: load(call, query), run, known or run_version(run), wait_s=wait_s
         )
@@ -70,11 +111,20 @@ async def get(call: Call) -> Json:
     return Json(run_body(run, [message.id for message in waiting]))
 
 
+@operation(
+    STREAM,
+    parameters=(
+        USER,
+        header("Last-Event-ID", "the `id` of the event after which to go on", pattern=MARK),
+    ),
+    refuses=["run_not_active"],
+)
 async def stream(call: Call) -> Response:
     """The events of a run that is under way, from its start or from ``Last-Event-ID``."""
     return await joined(call, await load(call, call.query))
 
 
+@operation(ok(RunBody), parameters=[USER], refuses=("end_user_required", "run_not_active"))
 async def cancel(call: Call) -> Json:
     """Ends a run that is not over."""
     await call.demand_user(call.query.text("user_id"))
@@ -83,6 +133,7 @@ async def cancel(call: Call) -> Json:
     return Json(run_body(await call.context.store.runs.load(call.account, run.id)))
 
 
+@operation(ok(ModeBody), body=SwitchMode, refuses=["run_not_active"])
 async def permission_mode(call: Call) -> Json:
     """Changes the mode of a run that is not over."""
     run_id = call.id("run_id")
@@ -91,6 +142,16 @@ async def permission_mode(call: Call) -> Json:
     return Json({"permission_mode": mode.value})
 
 
+@operation(
+    ok(list[MessageBody]),
+    parameters=(
+        USER,
+        whole("after_sequence", "those behind this one", low=0),
+        whole("before_sequence", "the last of those before this one"),
+        flag("tail", "the last ones"),
+        whole("limit", "how many at most", high=MAX_MESSAGES, default=MAX_MESSAGES),
+    ),
+)
 async def messages(call: Call) -> Json:
     """The history, oldest first: a page after or before a sequence number, or the newest page."""
     query = call.query

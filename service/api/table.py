@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from starlette.routing import Route
-
 from service.api import (
     account_settings,
     agents,
@@ -11,7 +9,10 @@ from service.api import (
     development,
     gates,
     health,
+    journal,
+    metrics,
     permissions,
+    reference,
     replies,
     run_actions,
     run_views,
@@ -19,11 +20,12 @@ from service.api import (
     users,
     webhooks,
 )
-from service.context import Surface
-from service.dispatch import open_route, route
+from service.context import COMPATIBLE, NATIVE, Surface
+from service.dispatch import Served, open_route, route
+from service.openapi import Mounted
 
 
-def surface_routes(surface: Surface) -> list[Route]:
+def surface_routes(surface: Surface) -> list[Served]:
     """What is served under ``surface``; the busiest paths come first."""
     return [
         open_route(callbacks.PATH, "POST", callbacks.post),
@@ -49,6 +51,8 @@ def surface_routes(surface: Surface) -> list[Route]:
             "/users/{user_id}",
             {"GET": users.get, "PATCH": users.patch, "DELETE": users.delete},
         ),
+        route(surface, "/events", {"GET": journal.events}),
+        route(surface, "/audit", {"GET": journal.audit}),
         route(surface, "/usage/end-users", {"GET": users.usage}),
         route(
             surface,
@@ -73,7 +77,7 @@ def surface_routes(surface: Surface) -> list[Route]:
     ]
 
 
-def _run_words(surface: Surface) -> list[Route]:
+def _run_words(surface: Surface) -> list[Served]:
     """Words under /runs; before the ids, for which they must not be taken."""
     return [
         route(surface, "/runs/check", {"GET": run_views.check}),
@@ -84,7 +88,7 @@ def _run_words(surface: Surface) -> list[Route]:
     ]
 
 
-def _run_extras(surface: Surface) -> list[Route]:
+def _run_extras(surface: Surface) -> list[Served]:
     """What is done with a run besides deciding."""
     return [
         route(surface, "/runs/{run_id}/reply/with-files", {"POST": run_actions.reply_with_files}),
@@ -104,7 +108,7 @@ def _run_extras(surface: Surface) -> list[Route]:
     ]
 
 
-def _agents(surface: Surface, name: str) -> list[Route]:
+def _agents(surface: Surface, name: str) -> list[Served]:
     """Agents under one of their two names."""
     one = f"/{name}/{{agent_id}}"
     return [
@@ -116,14 +120,32 @@ def _agents(surface: Surface, name: str) -> list[Route]:
     ]
 
 
-def development_routes() -> list[Route]:
+def development_routes() -> list[Served]:
     """What is served besides in development with the scripted model only."""
     return [open_route("/api/v1/auth/register", "POST", development.register)]
 
 
-def root_routes() -> list[Route]:
+def root_routes() -> list[Served]:
     """What is served at the root."""
     return [
         open_route("/health", "GET", health.health),
         open_route("/ready", "GET", health.ready),
+        open_route("/metrics", "GET", metrics.metrics),
+        open_route("/openapi.json", "GET", reference.document),
+        open_route("/docs", "GET", reference.docs),
+    ]
+
+
+def all_routes(*, development: bool = False) -> list[Mounted]:
+    """Everything that is served, and where."""
+    return [
+        Mounted(prefix=NATIVE.prefix, tag="/v1", routes=surface_routes(NATIVE)),
+        Mounted(
+            prefix="",
+            tag="root",
+            routes=[*root_routes(), *(development_routes() if development else ())],
+        ),
+        Mounted(
+            prefix=COMPATIBLE.prefix, tag="/api/v2, the same", routes=surface_routes(COMPATIBLE)
+        ),
     ]

@@ -6,14 +6,17 @@ from starlette.responses import Response
 
 from service.context import Call
 from service.describe import use_body, user_body
+from service.operation import NO_CONTENT, PAGED, USER, ok, operation
 from service.render import Json, page_body
 from signoff.domain.allowance import period_of
 from signoff.domain.error import MissingError
-from signoff.wire.user import ChangeUser, CreateUser
+from signoff.wire.page import PageBody
+from signoff.wire.user import ChangeUser, CreateUser, EndUserBody, EndUserUsageBody
 
 _MAX_USER_ID = 255
 
 
+@operation(ok(EndUserBody, 201), body=CreateUser, refuses=["user_exists"])
 async def post(call: Call) -> Json:
     """Makes the profile of a user that has none yet, not even by having been used."""
     body = await call.body(CreateUser)
@@ -22,6 +25,7 @@ async def post(call: Call) -> Json:
     return Json(user_body(user), 201)
 
 
+@operation(ok(PageBody[EndUserBody]), parameters=PAGED)
 async def index(call: Call) -> Json:
     """Profiles, newest first."""
     query = call.query
@@ -31,11 +35,13 @@ async def index(call: Call) -> Json:
     return Json(page_body([user_body(user) for user in users], more=more))
 
 
+@operation(ok(EndUserBody))
 async def get(call: Call) -> Json:
     """One profile."""
     return Json(user_body(await call.context.store.users.get(call.account, _user_id(call))))
 
 
+@operation(ok(EndUserBody), body=ChangeUser)
 async def patch(call: Call) -> Json:
     """Changes a profile; null clears, metadata is replaced as a whole."""
     body = await call.body(ChangeUser)
@@ -44,12 +50,14 @@ async def patch(call: Call) -> Json:
     return Json(user_body(user))
 
 
+@operation(NO_CONTENT)
 async def delete(call: Call) -> Response:
     """Removes a profile with its caps; runs, policies and webhooks of the user stay."""
     await call.context.store.users.delete(call.account, _user_id(call))
     return Response(status_code=204)
 
 
+@operation(ok(PageBody[EndUserUsageBody]), parameters=(*PAGED, USER))
 async def usage(call: Call) -> Json:
     """What users have used this month: of one of them, or of all, page by page."""
     query, store = call.query, call.context.store

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from service.context import Call
+from service.operation import NO_CONTENT, PAGED, SCOPED, USER, ok, operation
 from service.query import Query
 from service.render import Json, delivery_body, page_body, webhook_body
 from signoff.domain import event as events
 from signoff.domain.error import ConflictError, InvalidFieldError, MissingError
 from signoff.store.endpoints import Endpoint, EndpointChange
 from signoff.store.runs import Fanout
-from signoff.wire.webhook import ChangeWebhook, CreateWebhook
+from signoff.wire.page import PageBody
+from signoff.wire.webhook import ChangeWebhook, CreateWebhook, DeliveryBody, TestedBody, WebhookBody
 from webhooks.guard import check_url
 
 MAX_PER_SCOPE = 100
@@ -22,6 +24,11 @@ MAX_PER_ACCOUNT = 5000
 OVERLAP_S = 24 * 3600
 
 
+@operation(
+    ok(WebhookBody, 201),
+    body=CreateWebhook,
+    refuses=("blocked_address", "end_user_required", "invalid_url", "too_many_webhooks"),
+)
 async def post(call: Call) -> Json:
     """Makes an endpoint; the only answer but a rotation's that shows its secret."""
     body = await call.body(CreateWebhook)
@@ -46,6 +53,7 @@ async def post(call: Call) -> Json:
     return Json(webhook_body(endpoint, origin=call.origin, reveal=True), 201)
 
 
+@operation(ok(PageBody[WebhookBody]), parameters=(*PAGED, USER), refuses=SCOPED)
 async def index(call: Call) -> Json:
     """The endpoints of exactly one scope, newest first."""
     query = call.query
@@ -61,12 +69,19 @@ async def index(call: Call) -> Json:
     return Json(page_body(rows[:limit], more=len(rows) > limit))
 
 
+@operation(ok(WebhookBody), parameters=[USER], refuses=SCOPED)
 async def get(call: Call) -> Json:
     """One endpoint."""
     endpoint = await _load(call, call.query)
     return Json(webhook_body(endpoint, origin=call.origin, reveal=False))
 
 
+@operation(
+    ok(WebhookBody),
+    body=ChangeWebhook,
+    parameters=[USER],
+    refuses=("blocked_address", "end_user_required", "invalid_url"),
+)
 async def patch(call: Call) -> Json:
     """Changes an endpoint; a rotated secret keeps the old one valid for the overlap."""
     body = await call.body(ChangeWebhook)
@@ -89,12 +104,16 @@ async def patch(call: Call) -> Json:
     return Json(webhook_body(changed, origin=call.origin, reveal=rotate))
 
 
+@operation(NO_CONTENT, parameters=[USER], refuses=SCOPED)
 async def delete(call: Call) -> Response:
     """Removes an endpoint; what was still to be sent is not sent any more."""
     await call.context.store.endpoints.delete(await _load(call, call.query))
     return Response(status_code=204)
 
 
+@operation(
+    ok(TestedBody, 202), parameters=[USER], refuses=("end_user_required", "webhook_inactive")
+)
 async def test(call: Call) -> Json:
     """Sends ``webhook.test`` to this endpoint only, the way of every other event."""
     endpoint = await _load(call, call.query)
@@ -110,6 +129,7 @@ async def test(call: Call) -> Json:
     return Json({"status": "ok", "event_id": event.id, "webhook_endpoint_id": endpoint.id}, 202)
 
 
+@operation(ok(PageBody[DeliveryBody]), parameters=(*PAGED, USER), refuses=SCOPED)
 async def deliveries(call: Call) -> Json:
     """What went, or is to go, to an endpoint, newest first."""
     query = call.query
@@ -119,6 +139,7 @@ async def deliveries(call: Call) -> Json:
     return Json(page_body([delivery_body(item) for item in found], more=more))
 
 
+@operation(ok(DeliveryBody), parameters=[USER], refuses=SCOPED)
 async def delivery(call: Call) -> Json:
     """One delivery with the log of its attempts."""
     endpoint = await _load(call, call.query)

@@ -36,8 +36,12 @@ from signoff.client.effects import (
 from signoff.client.op import Op, at, nothing
 from signoff.client.resources import (
     AsyncAgents,
+    AsyncAudit,
+    AsyncEvents,
     AsyncPermissions,
     AsyncRequests,
+    AsyncSettings,
+    AsyncUsage,
     AsyncUsers,
     AsyncWebhooks,
     RunCalls,
@@ -156,6 +160,10 @@ class AsyncClient:
         self.webhooks = AsyncWebhooks(self._driver)
         self.agents = AsyncAgents(self._driver)
         self.users = AsyncUsers(self._driver)
+        self.settings = AsyncSettings(self._driver)
+        self.usage = AsyncUsage(self._driver)
+        self.events = AsyncEvents(self._driver)
+        self.audit = AsyncAudit(self._driver)
 
     def __repr__(self) -> str:
         return f"AsyncClient(base_url={self._driver.options.base_url!r})"

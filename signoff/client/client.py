@@ -35,7 +35,18 @@ from signoff.client.effects import (
 )
 from signoff.client.errors import CallbackResultError
 from signoff.client.op import Op, at, nothing
-from signoff.client.resources import Agents, Permissions, Requests, RunCalls, Users, Webhooks
+from signoff.client.resources import (
+    Agents,
+    Audit,
+    Events,
+    Permissions,
+    Requests,
+    RunCalls,
+    Settings,
+    Usage,
+    Users,
+    Webhooks,
+)
 from signoff.client.sse import Frame, Reading
 
 T = TypeVar("T")
@@ -149,6 +160,10 @@ class Client:
         self.webhooks = Webhooks(self._driver)
         self.agents = Agents(self._driver)
         self.users = Users(self._driver)
+        self.settings = Settings(self._driver)
+        self.usage = Usage(self._driver)
+        self.events = Events(self._driver)
+        self.audit = Audit(self._driver)
 
     def __repr__(self) -> str:
         return f"Client(base_url={self._driver.options.base_url!r})"

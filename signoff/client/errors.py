@@ -191,6 +191,12 @@ class EndUserRunLimitError(LimitReachedError):
     code = "END_USER_RUN_LIMIT_REACHED"
 
 
+class EndUserCostLimitError(LimitReachedError):
+    """The end user's runs have cost what they may."""
+
+    code = "END_USER_COST_LIMIT_REACHED"
+
+
 class EndUserRateLimitError(RateLimitError):
     """The end user starts runs too fast; see ``retry_after``."""
 

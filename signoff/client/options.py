@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from signoff.client.values import Mode
 
@@ -67,6 +67,20 @@ class UserOptions(TypedDict, total=False):
     run_limit: int | None
     cost_limit_cents: int | None
     rate_per_minute: int | None
+
+
+class SettingsOptions(TypedDict, total=False):
+    """What can be set for an account; None clears a cap."""
+
+    per_end_user_run_limit: int | None
+    per_end_user_cost_limit_cents: int | None
+    per_end_user_rate_per_minute: int | None
+    require_end_user_id: bool
+    retention_mode: Literal["standard", "metadata_only"]
+    approval_email_enabled: bool
+    approval_slack_enabled: bool
+    result_email_enabled: bool
+    result_slack_enabled: bool
 
 
 def known(options: Mapping[str, Any], shape: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from signoff.client import ops
+from signoff.client import account_ops, ops, run_ops
 from signoff.client import wait as waiting
 from signoff.client.bind import AsyncResource, Each, Method, Procedure, Resource
 
@@ -23,6 +23,16 @@ class RunCalls:
     answer = Method(ops.answer)
     decide = Method(ops.decide)
     submit_results = Method(ops.submit_results)
+    retry = Method(run_ops.retry)
+    archive = Method(run_ops.archive)
+    unarchive = Method(run_ops.unarchive)
+    view = Method(run_ops.view)
+    share = Method(run_ops.share)
+    unshare = Method(run_ops.unshare)
+    outcome = Method(run_ops.outcome)
+    check = Method(run_ops.check)
+    needs_you = Method(run_ops.needs_you)
+    activity = Method(run_ops.activity)
     wait = Procedure(waiting.wait)
     create_and_wait = Procedure(waiting.create_and_wait)
     reply_and_wait = Procedure(waiting.reply_and_wait)
@@ -84,6 +94,34 @@ class _UserCalls:
     delete = Method(ops.delete_user)
 
 
+class _SettingsCalls:
+    """The settings of the account."""
+
+    get = Method(account_ops.get_settings)
+    update = Method(account_ops.update_settings)
+
+
+class _UsageCalls:
+    """What was used this month."""
+
+    end_users = Method(account_ops.end_users)
+    each_end_user = Each(account_ops.end_users)
+
+
+class _EventCalls:
+    """What happened in the account."""
+
+    list = Method(account_ops.list_events)
+    each = Each(account_ops.list_events)
+
+
+class _AuditCalls:
+    """Who did what in the account's runs."""
+
+    list = Method(account_ops.list_audit)
+    each = Each(account_ops.list_audit)
+
+
 class Permissions(_PermissionCalls, Resource):
     """Stored rules about tool calls."""
 
@@ -122,3 +160,35 @@ class Users(_UserCalls, Resource):
 
 class AsyncUsers(_UserCalls, AsyncResource):
     """The account's end users."""
+
+
+class Settings(_SettingsCalls, Resource):
+    """The settings of the account."""
+
+
+class AsyncSettings(_SettingsCalls, AsyncResource):
+    """The settings of the account."""
+
+
+class Usage(_UsageCalls, Resource):
+    """What was used this month."""
+
+
+class AsyncUsage(_UsageCalls, AsyncResource):
+    """What was used this month."""
+
+
+class Events(_EventCalls, Resource):
+    """What happened in the account."""
+
+
+class AsyncEvents(_EventCalls, AsyncResource):
+    """What happened in the account."""
+
+
+class Audit(_AuditCalls, Resource):
+    """Who did what in the account's runs."""
+
+
+class AsyncAudit(_AuditCalls, AsyncResource):
+    """Who did what in the account's runs."""

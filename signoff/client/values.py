@@ -57,6 +57,15 @@ class Run(Value):
     created_at: str | None = None
     updated_at: str | None = None
     archived: bool = False
+    needs_reply: bool = False
+    #: Whether it may be tried again, and whether that might repeat what it did.
+    retryable: bool = False
+    repeats_actions: bool = False
+    retry_of_run_id: int | None = None
+    retried_by_run_id: int | None = None
+    retry_count: int = 0
+    last_viewed_at: str | None = None
+    share_token: str | None = Field(default=None, repr=False)
     #: Of a reply: "queued" or "resumed".
     delivery: str | None = None
     queued_message_id: int | None = None
@@ -243,6 +252,9 @@ class Agent(Value):
     default_permission_mode: str = "autonomous"
     model: str | None = None
     status: str = "enabled"
+    active_run_count: int = 0
+    active_run_id: int | None = None
+    last_active_at: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
 

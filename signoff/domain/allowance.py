@@ -12,7 +12,8 @@ _DECEMBER = 12
 class Caps:
     """Upper bounds; None is no bound and 0 blocks.
 
-    Costs are not known here, so a bound of costs is kept and shown but never reached.
+    The bound of costs is held against what is known of them when a run starts: a run that is
+    under way may pass it, and models without a known price cost nothing.
     """
 
     run_limit: int | None = None
@@ -34,7 +35,8 @@ class Caps:
     @property
     def counted(self) -> bool:
         """True when a new run has to be held against something."""
-        return self.run_limit is not None or self.rate_per_minute is not None
+        bounds = (self.run_limit, self.cost_limit_cents, self.rate_per_minute)
+        return any(bound is not None for bound in bounds)
 
 
 def period_of(ms: int) -> str:

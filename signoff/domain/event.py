@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict
 
 from signoff.domain.jsontext import compact
+from signoff.domain.money import dollars
 
 RUN_STARTED = "run.started"
 RUN_COMPLETED = "run.completed"
@@ -67,7 +70,7 @@ def run_payload(
 
 
 class UsageBody(TypedDict):
-    """Tokens of a run so far."""
+    """Tokens of a run so far, and what they cost in US dollars; ``"0"`` is not known."""
 
     input_tokens: int
     output_tokens: int
@@ -78,12 +81,12 @@ class UsageBody(TypedDict):
 
 
 def usage_payload(usage: Mapping[str, int]) -> UsageBody:
-    """Token counts as clients see them; costs are not known here."""
+    """Token counts as clients see them, and their price as a decimal string."""
     return {
         "input_tokens": usage["input_tokens"],
         "output_tokens": usage["output_tokens"],
         "cache_read_tokens": usage["cache_read_tokens"],
         "cache_creation_tokens": usage["cache_creation_tokens"],
         "total_tokens": usage["input_tokens"] + usage["output_tokens"],
-        "cost_usd": "0",
+        "cost_usd": dollars(usage.get("cost_micros", 0)),
     }

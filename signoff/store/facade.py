@@ -14,6 +14,8 @@ from signoff.store.connection import Connection
 from signoff.store.decisions import Decisions
 from signoff.store.endpoints import Endpoints
 from signoff.store.frames import Frames
+from signoff.store.gauges import Gauges
+from signoff.store.journal import Journal
 from signoff.store.keys import Shards
 from signoff.store.layout import Layout
 from signoff.store.listing import Listing
@@ -45,6 +47,8 @@ class Store:
     runs: Runs
     frames: Frames
     listing: Listing
+    journal: Journal
+    gauges: Gauges
     marks: Marking
     steps: Steps
     decisions: Decisions
@@ -83,6 +87,8 @@ def open_store(
         runs=Runs(connection, scripts, layout),
         frames=Frames(connection, layout),
         listing=Listing(connection, layout),
+        journal=Journal(connection, layout),
+        gauges=Gauges(connection, layout),
         marks=Marking(connection, scripts, layout),
         steps=Steps(scripts, layout, lease_s=lease_s),
         decisions=Decisions(connection, scripts, layout),

@@ -211,6 +211,16 @@ def live_runs(prefix: str, account: str, scope: str) -> str:
     return f"{prefix}live:{account}:{scope}"
 
 
+def busy_runs(prefix: str, account: str, agent_id: int) -> str:
+    """The ids of an agent's runs that are not over, archived ones too."""
+    return f"{prefix}busy:{account}:{agent_id}"
+
+
+def active_agents(prefix: str, account: str) -> str:
+    """Agent id to the time at which the status of one of its runs last changed."""
+    return f"{prefix}active:{account}"
+
+
 def settled_runs(prefix: str, account: str, scope: str) -> str:
     """Agent id to the id of its newest run that is over, in one scope."""
     return f"{prefix}settled:{account}:{scope}"
@@ -244,6 +254,35 @@ def endpoint_deliveries(prefix: str, endpoint_id: int) -> str:
 def endpoint_failures(prefix: str, endpoint_id: int) -> str:
     """Since when an endpoint has only failed in one shard."""
     return f"{prefix}epf:{endpoint_id}"
+
+
+def event(prefix: str, event_id: str) -> str:
+    """One event."""
+    return f"{prefix}ev:{event_id}"
+
+
+def events(prefix: str, account: str) -> str:
+    """The ids of an account's events in one shard, by their time."""
+    return f"{prefix}evs:{account}"
+
+
+def audit(prefix: str, account: str) -> str:
+    """An account's audit trail in one shard."""
+    return f"{prefix}audit:{account}"
+
+
+def due(prefix: str, endpoint_id: str) -> str:
+    """The deliveries of an endpoint that are not made yet, by the time at which they are due."""
+    return f"{prefix}due:{endpoint_id}"
+
+
+def queue(prefix: str, name: Literal["ready", "leases", "dlease", "awake", "eps", "epin"]) -> str:
+    """One of a shard's queues.
+
+    Runs with due work; runs that are held; deliveries on their way; workers that look for work;
+    endpoints with something due; how much each has on its way.
+    """
+    return f"{prefix}{name}"
 
 
 def channel(prefix: str, name: Literal["wake", "held", "due", "shown"]) -> str:

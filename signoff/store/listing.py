@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from signoff.store import keys
 from signoff.store.connection import Connection
@@ -54,6 +54,15 @@ class Freshness:
     awaiting: int
     latest_run_id: int | None
     changed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What one agent does; ``run_id`` is its run that is not over, if there is exactly one."""
+
+    count: int = 0
+    run_id: int | None = None
+    last_ms: int | None = None
 
 
 class Listing:
@@ -144,6 +153,25 @@ class Listing:
             shown.append(run)
         return shown
 
+    async def of_agents(self, account: str, agent_ids: Sequence[int]) -> list[Activity]:
+        """What each of the agents does, in their order; one round trip for all."""
+        rows = await self._connection.calls(
+            *(
+                command
+                for agent_id in agent_ids
+                for prefix in self._shards.prefixes()
+                for command in (
+                    ("ZCARD", keys.busy_runs(prefix, account, agent_id)),
+                    ("ZRANGE", keys.busy_runs(prefix, account, agent_id), 0, 0),
+                    ("HGET", keys.active_agents(prefix, account), str(agent_id)),
+                )
+            )
+        )
+        size = 3 * len(self._shards.prefixes())
+        return [
+            _activity(rows[start : start + size]) for start in range(0, size * len(agent_ids), size)
+        ]
+
     async def _ids(
         self, account: str, wanted: Filter, after: int | None, *, priority: bool
     ) -> AsyncIterator[Sequence[int]]:
@@ -193,6 +221,17 @@ class Listing:
             *(("HGETALL", keys.run(self._shards.prefix(item), item)) for item in ids)
         )
         return [run_record(item, pairs(row)) for item, row in zip(ids, rows, strict=True) if row]
+
+
+def _activity(rows: Sequence[Any]) -> Activity:
+    count = sum(rows[0::3])
+    ids = [int(item) for row in rows[1::3] for item in row]
+    times = [int(item) for item in rows[2::3] if item is not None]
+    return Activity(
+        count=count,
+        run_id=ids[0] if count == 1 and ids else None,
+        last_ms=max(times, default=None),
+    )
 
 
 def _indexes(account: str, wanted: Filter) -> list[Callable[[str], str]]:

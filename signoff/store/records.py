@@ -14,7 +14,13 @@ from signoff.domain.rule import Standing
 from signoff.domain.run import RunStatus
 
 REMEMBERED = "rem:"
-USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
+USAGE_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_creation_tokens",
+    "cost_micros",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,8 @@ class RunRecord:
     takeovers: int
     config: dict[str, Any]
     output: str | None
+    #: The structured answer of a run that owed one.
+    output_data: dict[str, Any] | None
     error: str | None
     error_code: str | None
     usage: dict[str, int]
@@ -103,6 +111,7 @@ def run_record(run_id: int, raw: Mapping[str, str]) -> RunRecord:
         takeovers=int(raw["takeovers"]),
         config=json.loads(raw["config"]),
         output=raw.get("output") if raw["status"] == "completed" else None,
+        output_data=_output_data(raw),
         error=raw.get("error") or None,
         error_code=raw.get("error_code") or None,
         usage={name: int(raw.get(name, "0")) for name in USAGE_FIELDS},
@@ -118,6 +127,11 @@ def run_record(run_id: int, raw: Mapping[str, str]) -> RunRecord:
         },
         marks=_marks(raw),
     )
+
+
+def _output_data(raw: Mapping[str, str]) -> dict[str, Any] | None:
+    text = raw.get("output_data") if raw["status"] == "completed" else None
+    return dict(json.loads(text)) if text else None
 
 
 def _marks(raw: Mapping[str, str]) -> Marks:

@@ -35,7 +35,9 @@ class Allowance:
     period: str
     run_limit: int | None = None
     rate_per_minute: int | None = None
+    cost_limit_micros: int | None = None
     used_elsewhere: int = 0
+    spent_elsewhere: int = 0
     started_elsewhere: int = 0
 
 
@@ -82,7 +84,9 @@ def _limits(allowance: Allowance) -> dict[str, Any]:
         "period": allowance.period,
         "runs": allowance.run_limit,
         "rate": allowance.rate_per_minute,
+        "cost": allowance.cost_limit_micros,
         "used": allowance.used_elsewhere,
+        "spent": allowance.spent_elsewhere,
         "started": allowance.started_elsewhere,
     }
 
@@ -91,6 +95,9 @@ def _limited(reply: list[Any]) -> LimitedError:
     if reply[1] == b"runs":
         msg = "this end user has used the runs of the month"
         return LimitedError(msg, code="END_USER_RUN_LIMIT_REACHED")
+    if reply[1] == b"cost":
+        msg = "this end user's runs have cost what they may in a month"
+        return LimitedError(msg, code="END_USER_COST_LIMIT_REACHED")
     msg = "this end user has started as many runs as a minute may have"
     wait_s = -(-int(reply[2]) // 1000)
     return LimitedError(

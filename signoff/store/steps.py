@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,8 @@ class Ending:
     event: Event
     fanout: Fanout
     output: str | None = None
+    #: The structured answer, where one was owed.
+    output_data: Mapping[str, Any] | None = None
     error: str | None = None
     error_code: str | None = None
 
@@ -309,3 +311,5 @@ def _ending_args(args: Args, ending: Ending) -> None:
         end_eps=list(ending.fanout.endpoints),
         subs_v=ending.fanout.version,
     )
+    if ending.output_data is not None:
+        args.control["output_data"] = args.blob(dumps(ending.output_data))

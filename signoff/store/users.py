@@ -11,6 +11,7 @@ from typing import Any
 
 from signoff.domain.allowance import Caps
 from signoff.domain.error import ConflictError, MissingError
+from signoff.domain.money import MICROS_PER_CENT
 from signoff.store import keys
 from signoff.store.account_settings import AccountSettingsStore
 from signoff.store.catalog import Catalog
@@ -143,15 +144,18 @@ class Users:
         No round trip when the caps are known and there are none.
         """
         version, caps = await self._caps(account, user_id, run_id)
-        elsewhere = started = 0
+        elsewhere = spent = started = 0
         if caps.counted and self._shards.count > 1:
-            elsewhere, started = await self._elsewhere(account, user_id, run_id, period)
+            elsewhere, spent, started = await self._elsewhere(account, user_id, run_id, period)
+        cents = caps.cost_limit_cents
         return Allowance(
             version=version,
             period=period,
             run_limit=caps.run_limit,
             rate_per_minute=caps.rate_per_minute,
+            cost_limit_micros=None if cents is None else cents * MICROS_PER_CENT,
             used_elsewhere=elsewhere,
+            spent_elsewhere=spent,
             started_elsewhere=started,
         )
 
@@ -221,18 +225,22 @@ class Users:
 
     async def _elsewhere(
         self, account: str, user_id: str, run_id: int, period: str
-    ) -> tuple[int, int]:
-        """Runs of the period and starts of the last minute in the shards of other runs."""
+    ) -> tuple[int, int, int]:
+        """Runs and costs of the period, and the last minute's starts, in the other shards."""
         shards, scope = self._shards, keys.scope_key(user_id)
         others = [prefix for prefix in shards.prefixes() if prefix != shards.prefix(run_id)]
         now = await self._connection.call("TIME")
         since = int(now[0]) * 1000 - _MINUTE_MS
         rows = await self._connection.calls(
-            *(("HGET", keys.used(prefix, account, scope, period), "runs") for prefix in others),
+            *(
+                ("HMGET", keys.used(prefix, account, scope, period), "runs", "cost_micros")
+                for prefix in others
+            ),
             *(("ZCOUNT", keys.starts(prefix, account, scope), since, "+inf") for prefix in others),
         )
         used, started = rows[: len(others)], rows[len(others) :]
-        return sum(int(n or 0) for n in used), sum(started)
+        runs, spent = (sum(int(row[n] or 0) for row in used) for n in range(2))
+        return runs, spent, sum(started)
 
     async def _put(
         self, account: str, user_id: str, fields: Mapping[str, Any]

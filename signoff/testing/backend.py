@@ -27,6 +27,7 @@ from signoff.domain.rule import Rule, Verdict
 from signoff.script import check_script
 from signoff.signing import SignatureError, verify
 from signoff.strictjson import loads
+from signoff.testing.aside import Aside
 from signoff.testing.endpoints import Endpoints, masked
 from signoff.testing.engine import BatchRefusedError, FakeRun, World
 from signoff.testing.shown import (
@@ -67,7 +68,7 @@ class _Reply(Body):
     message: str
 
 
-class Backend:
+class Backend(Aside):
     """All that the fake keeps; not safe for threads by itself."""
 
     def __init__(
@@ -79,9 +80,9 @@ class Backend:
         api_key: str,
         now: Callable[[], float],
     ) -> None:
+        super().__init__()
         self._api_key = api_key
         self._now = now
-        self.runs: dict[int, FakeRun] = {}
         self._rules: dict[int, Rule] = {}
         self._numbers: dict[str, int] = {}
         self._agents: dict[tuple[str | None, str], int] = {}
@@ -134,7 +135,7 @@ class Backend:
             agent_id = self._agents[place] = self._number("agent")
         run = FakeRun(
             self._world,
-            run_id=self._number("run"),
+            run_id=self.next_run_id(),
             agent_id=agent_id,
             user_id=body.user_id,
             mode=mode,
@@ -143,11 +144,7 @@ class Backend:
             message=body.message,
             external_tools=[item.declaration() for item in body.external_tools or ()],
         )
-        self.runs[run.id] = run
-        self._emit(run, "run.started", {})
-        made = run_body(run)
-        run.advance()
-        return 201, made
+        return 201, self.started(run)
 
     def list_runs(self, request: httpx.Request) -> Any:
         """Runs, newest first."""
@@ -157,28 +154,30 @@ class Backend:
         found = [
             run_body(run)
             for run in reversed(self.runs.values())
-            if (every or run.user_id == user_id) and status in (None, run.status.value)
+            if (every or run.user_id == user_id)
+            and status in (None, run.status.value)
+            and not run.archived
         ]
         return _page(request, found)
 
     def get_run(self, request: httpx.Request, run_id: int) -> Any:
         """One run."""
-        return run_body(self._run(run_id, request))
+        return run_body(self.run_of(run_id, request))
 
     def messages(self, request: httpx.Request, run_id: int) -> Any:
         """The history of a run."""
-        return message_bodies(self._run(run_id, request))
+        return message_bodies(self.run_of(run_id, request))
 
     def cancel(self, request: httpx.Request, run_id: int) -> Any:
         """Ends a run."""
-        run = self._run(run_id, request)
+        run = self.run_of(run_id, request)
         run.cancel(by="key:fake")
         return run_body(run)
 
     def reply(self, request: httpx.Request, run_id: int) -> tuple[int, Any]:
         """Begins another turn."""
         message = _body(request, _Reply).message
-        run = self._run(run_id, request)
+        run = self.run_of(run_id, request)
         if not run.status.terminal:
             raise ConflictError("the fake takes replies when the turn is over")
         return self._only_once(request, lambda: self._replied(run, message))
@@ -192,22 +191,22 @@ class Backend:
     def mode(self, request: httpx.Request, run_id: int) -> Any:
         """Switches the mode."""
         mode = Mode(_body(request, SwitchMode).permission_mode)
-        self._run(run_id, request).switch(mode)
+        self.run_of(run_id, request).switch(mode)
         return {"permission_mode": mode.value}
 
     def permissions(self, request: httpx.Request, run_id: int) -> Any:
         """The gates of a run."""
-        return [gate_body(gate) for gate in self._run(run_id, request).gates.values()]
+        return [gate_body(gate) for gate in self.run_of(run_id, request).gates.values()]
 
     def approve(self, request: httpx.Request, run_id: int) -> Any:
         """Allows or denies a gate."""
-        body, run = _body(request, Approve), self._run(run_id, request)
+        body, run = _body(request, Approve), self.run_of(run_id, request)
         (gate,) = self._decide(run, [body.read()])
         return gate_body(gate, resumed=not run.open)
 
     def answer(self, request: httpx.Request, run_id: int) -> Any:
         """Answers a question or a plan."""
-        body, run = _body(request, Answer), self._run(run_id, request)
+        body, run = _body(request, Answer), self.run_of(run_id, request)
         asked = [gate.id for gate in run.open if gate.kind.answered]
         request_id = body.request_id or next(iter(asked), None)
         if request_id is None:
@@ -218,12 +217,12 @@ class Backend:
     def decisions(self, request: httpx.Request, run_id: int) -> Any:
         """Decides several gates."""
         batch = read_batch(_body(request, DecideBatch).decisions)
-        run = self._run(run_id, request)
+        run = self.run_of(run_id, request)
         return _decided(run, self._decide(run, batch, items="decisions"))
 
     def results(self, request: httpx.Request, run_id: int) -> Any:
         """Takes results of external calls; their schemas are not checked here."""
-        body, run = _body(request, SubmitResults), self._run(run_id, request)
+        body, run = _body(request, SubmitResults), self.run_of(run_id, request)
         gates = [gate for gate in run.gates.values() if gate.kind is GateKind.EXTERNAL]
         gates.sort(key=lambda gate: gate.state is GateState.PENDING)
         batch = read_results(body.results, {gate.tool_use_id: gate.id for gate in gates})
@@ -377,12 +376,6 @@ class Backend:
         self._rules[rule.id] = rule
         return rule, True
 
-    def _run(self, run_id: int, request: httpx.Request) -> FakeRun:
-        run, user_id = self.runs.get(run_id), request.url.params.get("user_id")
-        if run is None or user_id not in (None, run.user_id):
-            raise MissingError(f"no run {run_id}")
-        return run
-
     def _only_once(
         self, request: httpx.Request, work: Callable[[], tuple[int, Any]]
     ) -> tuple[int, Any]:
@@ -456,7 +449,13 @@ _POLICY = r"/v1/permissions/([1-9][0-9]{0,14})"
 _WEBHOOK = r"/v1/webhooks/([1-9][0-9]{0,14})"
 _ROUTES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     r"/v1/runs": {"POST": Backend.create_run, "GET": Backend.list_runs},
+    r"/v1/runs/needs-you": {"GET": Backend.needs_you},
     _RUN: {"GET": Backend.get_run},
+    rf"{_RUN}/retry": {"POST": Backend.retry},
+    rf"{_RUN}/archive": {"POST": Backend.archive},
+    rf"{_RUN}/unarchive": {"POST": Backend.unarchive},
+    rf"{_RUN}/view": {"POST": Backend.view},
+    rf"{_RUN}/outcome": {"GET": Backend.outcome},
     rf"{_RUN}/messages": {"GET": Backend.messages},
     rf"{_RUN}/cancel": {"POST": Backend.cancel},
     rf"{_RUN}/reply": {"POST": Backend.reply},

@@ -64,6 +64,7 @@ class FakeRun:
         metadata: Mapping[str, Any] | None,
         message: str,
         external_tools: Sequence[Mapping[str, Any]] = (),
+        retry_of: int | None = None,
     ) -> None:
         self._world = world
         self.external_tools = list(external_tools)
@@ -71,6 +72,9 @@ class FakeRun:
         self.mode, self.human, self.metadata = mode, human, metadata
         self.status = RunStatus.RUNNING
         self.plan_approved = False
+        #: True once a tool that is not read-only was run.
+        self.acted = self.archived = False
+        self.retry_of, self.retried_by = retry_of, cast("int | None", None)
         self.turn, self.pauses = 1, 0
         self.output: str | None = None
         self.error: str | None = None
@@ -175,6 +179,24 @@ class FakeRun:
             fresh = True
         if fresh:
             self._resume_if_free()
+
+    def announce(self) -> None:
+        """Says that it has started."""
+        self._world.emit(self, "run.started", {})
+
+    def again(self, run_id: int, message: str) -> FakeRun:
+        """Another run that is asked for the same."""
+        return FakeRun(
+            self._world,
+            run_id=run_id,
+            agent_id=self.agent_id,
+            user_id=self.user_id,
+            mode=self.mode,
+            human=self.human,
+            metadata=self.metadata,
+            message=message,
+            retry_of=self.id,
+        )
 
     def reply(self, message: str) -> None:
         """Begins another turn."""
@@ -340,6 +362,7 @@ class FakeRun:
             self._say("tool", *(self._results[use.id] for use in self._step))
 
     def _execute(self, use: ToolUse, tool_input: Mapping[str, Any]) -> None:
+        self.acted = self.acted or use.name not in self._world.read_only
         tool = self._world.tools.get(use.name)
         try:
             output = "ok" if tool is None else tool(tool_input)

@@ -32,7 +32,8 @@ class FakeService:
     ``metadata.script`` as the scripted model does, each until its next gate, within the call that
     lets it go on. ``sent`` is what webhook endpoints would have got.
 
-    Not here: agents and users as objects, event streams, deliveries, limits, checks of tool inputs.
+    Not here: agents and users as objects, event streams, deliveries, limits, checks of tool inputs,
+    share links, settings, the event log and the audit trail.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from signoff.domain.event import usage_payload
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.message import block_json
 from signoff.domain.rule import Rule
+from signoff.domain.run import RETRYABLE
 from signoff.domain.timestamp import iso
 from signoff.testing.engine import NO_USAGE, FakeRun
 
@@ -50,6 +51,7 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "task_id": run.id,
         "status": run.status.value,
         "output": run.output,
+        "output_data": None,
         "error": run.error,
         "error_code": run.error_code,
         "user_id": run.user_id,
@@ -66,6 +68,12 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "usage": usage_payload(NO_USAGE),
         "created_at": iso(run.created_ms),
         "updated_at": iso(run.updated_ms),
+        "archived": run.archived,
+        "needs_reply": bool(run.open),
+        "retryable": run.status in RETRYABLE,
+        "repeats_actions": run.acted,
+        "retry_of_run_id": run.retry_of,
+        "retried_by_run_id": run.retried_by,
     }
 
 

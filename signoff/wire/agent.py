@@ -47,7 +47,15 @@ class CreateAgent(ChangeAgent):
     from_template: str | None = None
 
 
-class AgentBody(TypedDict):
+class AgentActivityFields(TypedDict):
+    """What an agent does: its runs that are not over, the one if it is one, and when it moved."""
+
+    active_run_count: int
+    active_run_id: int | None
+    last_active_at: str | None
+
+
+class AgentBody(AgentActivityFields):
     """One agent; without ``tools`` it may use every loaded one."""
 
     id: int
@@ -78,7 +86,7 @@ class AgentBody(TypedDict):
     updated_at: str
 
 
-class AgentSummaryBody(TypedDict):
+class AgentSummaryBody(AgentActivityFields):
     """One agent in a roster."""
 
     id: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict
+
 from signoff.wire.body import Body
 
 
@@ -11,3 +13,9 @@ class Register(Body):
     email: str
     password: str
     first_name: str | None = None
+
+
+class RegisteredBody(TypedDict):
+    """The key of the account that was made."""
+
+    api_key: str

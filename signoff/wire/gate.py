@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -57,6 +57,13 @@ class OpenRequestBody(PermissionRequestBody):
     user_id: str | None
     agent_id: int
     teammate_id: int
+
+
+class AnsweredBody(TypedDict):
+    """The answer to an answer."""
+
+    status: Literal["ok"]
+    resumed: bool
 
 
 class DecidedBody(TypedDict):

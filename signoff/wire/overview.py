@@ -94,6 +94,12 @@ class AgentActivityBody(TypedDict):
     runs: list[RunActivityBody]
 
 
+class ActivityBody(TypedDict):
+    """What every agent of a scope does."""
+
+    data: list[AgentActivityBody]
+
+
 class OutcomeBody(TypedDict):
     """What a run came to."""
 

@@ -58,6 +58,12 @@ class SwitchMode(Body):
     permission_mode: ModeName
 
 
+class ModeBody(TypedDict):
+    """The mode that a run is in now."""
+
+    permission_mode: ModeName
+
+
 class RetryBody(TypedDict):
     """How a run stands to being tried again."""
 
@@ -71,26 +77,21 @@ class RetryBody(TypedDict):
     repeats_actions: bool
 
 
-class RunBody(RetryBody):
-    """One run; ``id`` comes first, so that a body cut short still names the run."""
+class RunSummaryBody(RetryBody):
+    """One run in a list, without what may be long."""
 
     id: int
     teammate_id: int
     agent_id: int
     task_id: int
     status: str
-    output: str | None
     error: str | None
     error_code: str | None
     user_id: str | None
-    metadata: dict[str, Any] | None
     permission_mode: str
     human_in_the_loop: bool
     plan_approved: bool
     model: str | None
-    tools: list[str] | None
-    external_tools: list[dict[str, Any]]
-    mcp_servers: list[str] | None
     max_turns: int | None
     turn: int
     open_requests: int
@@ -113,6 +114,17 @@ class RunBody(RetryBody):
     cancelled_queued_message_ids: list[int]
     needs_reply: bool
     archived: bool
+
+
+class RunBody(RunSummaryBody):
+    """One run; ``id`` comes first, so that a body cut short still names the run."""
+
+    output: str | None
+    output_data: dict[str, Any] | None
+    metadata: dict[str, Any] | None
+    tools: list[str] | None
+    external_tools: list[dict[str, Any]]
+    mcp_servers: list[str] | None
 
 
 class MessageBody(TypedDict):

@@ -7,16 +7,21 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from signoff.domain.event import EVENT_TYPES
 from signoff.wire.body import Body, UserId
 
 MAX_OVERLAP_S = 604_800
+
+
+#: Which names there are is checked later, so that a refusal says which one is not.
+Events = list[Annotated[str, Field(json_schema_extra={"enum": [*sorted(EVENT_TYPES)]})]]
 
 
 class CreateWebhook(Body):
     """POST /webhooks/; without ``events`` the ends of runs are sent."""
 
     url: str
-    events: list[str] | None = None
+    events: Events | None = None
     user_id: UserId | None = None
     signature: Literal["standard", "hex"] | None = None
 
@@ -25,7 +30,7 @@ class ChangeWebhook(Body):
     """PATCH /webhooks/{id}; what is omitted stays."""
 
     url: str | None = None
-    events: list[str] | None = None
+    events: Events | None = None
     active: bool | None = None
     rotate_secret: bool | None = None
     overlap_seconds: Annotated[int, Field(ge=0, le=MAX_OVERLAP_S)] | None = None
@@ -45,6 +50,14 @@ class WebhookBody(TypedDict):
     callback_url: str
     created_at: str
     updated_at: str
+
+
+class TestedBody(TypedDict):
+    """The event that was sent to try an endpoint."""
+
+    status: Literal["ok"]
+    event_id: str
+    webhook_endpoint_id: int
 
 
 class DeliveryBody(TypedDict):

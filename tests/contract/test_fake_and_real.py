@@ -514,6 +514,56 @@ def test_an_ask_user_call_is_a_question_to_a_person(client):
     assert seen == {"answers": [{"question": QUESTION, "selected": ["B"], "other": "neither"}]}
 
 
+def test_a_run_is_filed_away_and_found_again(client):
+    """An archived run is in no list and stays readable; the outcome says what it came to."""
+    run = client.runs.create_and_wait("hello", user_id=(user := f"u_{uuid.uuid4().hex}"))
+    assert client.runs.archive(run.id).archived is True
+    assert client.runs.list(user_id=user).data == []
+    assert client.runs.get(run.id).archived is True
+    client.runs.unarchive(run.id)
+    assert [found.id for found in client.runs.list(user_id=user)] == [run.id]
+    outcome = client.runs.outcome(run.id)
+    assert (outcome.status, outcome.headline) == ("completed", "You said: hello")
+    assert outcome.message_count == 2
+    assert client.runs.view(run.id).id == run.id
+
+
+def test_a_cancelled_run_is_tried_again(client):
+    """As a new run; once it had begun to act only if that is confirmed."""
+    run_id, _ = _parked(client)
+    client.runs.cancel(run_id)
+    child = client.runs.retry(run_id)
+    assert (child.retry_of_run_id, client.runs.get(run_id).retried_by_run_id) == (run_id, child.id)
+    until(lambda: client.runs.get(child.id).status == "awaiting_approval", what="a pause")
+    assert client.runs.retry(run_id).id == child.id
+    (gate,) = [gate for gate in client.runs.permissions(child.id) if gate.is_pending]
+    client.runs.approve(child.id, gate.request_id)
+    _ended(client, child.id)
+    with pytest.raises(e.RunNotRetryableError):
+        client.runs.retry(child.id)
+
+
+def test_a_run_that_had_begun_to_act_is_retried_when_that_is_confirmed(client):
+    """What it did may be done again."""
+    again = {"tool_calls": [SEND]}
+    run_id, (gate,) = _parked(client, script=[again, again, {"text": "end"}])
+    client.runs.approve(run_id, gate.request_id)
+    until(lambda: any(gate.is_pending for gate in client.runs.permissions(run_id)), what="a second")
+    assert client.runs.cancel(run_id).repeats_actions is True
+    with pytest.raises(e.RetryNeedsConfirmationError):
+        client.runs.retry(run_id)
+    assert client.runs.retry(run_id, confirm=True).retry_of_run_id == run_id
+
+
+def test_runs_that_wait_for_a_person_are_counted(client):
+    """Those of one scope, the newest first."""
+    user = f"u_{uuid.uuid4().hex}"
+    first, _ = _parked(client, user_id=user)
+    second, _ = _parked(client, user_id=user)
+    found = client.runs.needs_you(user_id=user)
+    assert (found.count, [item.run_id for item in found.items]) == (2, [second, first])
+
+
 def test_a_wrong_key_is_refused(side):
     """By an exception of its own."""
     url = side.client.runs.driver.options.base_url

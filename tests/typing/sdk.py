@@ -28,6 +28,17 @@ from signoff.client import (
     User,
     errors,
 )
+from signoff.client.overview import (
+    AgentActivity,
+    AuditEntry,
+    Check,
+    EndUserUsage,
+    Event,
+    NeedsYou,
+    Outcome,
+    Settings,
+    Share,
+)
 from signoff.client.values import Answered, Decided
 from signoff.signing import Verified, verify_hex
 from signoff.testing import FakeService, signed_webhook
@@ -160,3 +171,27 @@ def trying_out() -> None:
     assert_type(fake.client(), Client)
     assert_type(fake.async_client(), AsyncClient)
     assert_type(signed_webhook("run.completed").headers, dict[str, str])
+
+
+def overviews(client: Client) -> None:
+    assert_type(client.runs.retry(1, confirm=True), Run)
+    assert_type(client.runs.archive(1), Run)
+    assert_type(client.runs.unarchive(1), Run)
+    assert_type(client.runs.view(1), Run)
+    assert_type(client.runs.share(1), Share)
+    client.runs.unshare(1)
+    assert_type(client.runs.outcome(1), Outcome)
+    assert_type(client.runs.check(user_id="u"), Check)
+    assert_type(client.runs.needs_you(), NeedsYou)
+    assert_type(client.runs.activity(), list[AgentActivity])
+    assert_type(client.settings.update(per_end_user_run_limit=None), Settings)
+    assert_type(client.usage.end_users(), Page[EndUserUsage])
+    assert_type(client.events.each(type="run.failed"), Iterator[Event])
+    client.runs.retry("1")  # type: ignore[arg-type]
+    client.settings.update(retention_mode="never")  # type: ignore[arg-type]
+
+
+async def overviews_async(client: AsyncClient) -> None:
+    assert_type(await client.runs.outcome(1), Outcome)
+    assert_type(await client.settings.get(), Settings)
+    assert_type(client.audit.each(run_id=1), AsyncIterator[AuditEntry])

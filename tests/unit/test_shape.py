@@ -162,10 +162,10 @@ def test_hostile_patterns_and_nesting_cost_nothing():
     nested: Any = {"properties": {"a": {}}}
     for _ in range(MAX_DEPTH - 4):
         nested = {"anyOf": [nested, {"not": {}}], "unevaluatedProperties": False}
-    started = time.perf_counter()
+    started = time.process_time()
     assert misfit({"pattern": "^(a+)+$"}, "a" * 100_000 + "!") is not None
     misfit(nested, {"a": 1, "b": 2})
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_value_beyond_the_checkers_depth_is_a_misfit():

@@ -168,11 +168,11 @@ BOMBS = {
 def test_bombs_are_refused_fast_and_small(raw):
     """A bomb costs less than a second and 64 MB, and never a RecursionError."""
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.thread_time()
     try:
         with pytest.raises(MalformedBodyError):
             loads(raw)
-        took, peak = time.perf_counter() - started, tracemalloc.get_traced_memory()[1]
+        took, peak = time.thread_time() - started, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert took < 1

@@ -27,12 +27,16 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one call; the cached ones are part of ``input_tokens``."""
+    """Tokens of one call; the cached ones are part of ``input_tokens``.
+
+    ``cost_micros`` is its price in millionths of a US dollar, 0 where it is not known.
+    """
 
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int = 0
     cache_creation_tokens: int = 0
+    cost_micros: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,8 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...]
     metadata: Mapping[str, Any]
     plan_mode: bool
+    #: The tool that takes the final answer, where no words are one.
+    output: ToolSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
@@ -21,6 +22,7 @@ from signoff.domain.error import SignoffError
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
 from signoff.strictjson import well_formed
 from workers.model.port import Count, ModelError, ModelReply, ModelRequest, OnText, ToolSpec, Usage
+from workers.model.price import cost_micros
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -90,7 +92,9 @@ class ProviderModel:
             answer = await _stream(model, request, on_text)
         except _PROVIDER_ERRORS as error:
             raise _failure(error) from error
-        return _reply(answer)
+        # Whose server answers at an address of one's own, and at what price, is not known.
+        own = self._openai_base_url is not None and request.model.startswith("openai:")
+        return _reply(answer, cost=0 if own else cost_micros(answer))
 
     async def aclose(self) -> None:
         """Close the clients' connections; the next request would open new ones."""
@@ -157,7 +161,7 @@ class ProviderModel:
 async def _stream(
     model: VendorModel[Any], request: ModelRequest, on_text: OnText
 ) -> wire.ModelResponse:
-    parameters = ModelRequestParameters(function_tools=[_tool(spec) for spec in request.tools])
+    parameters = _parameters(request)
     async with model_request_stream(
         model, _history(request), model_request_parameters=parameters
     ) as stream:
@@ -172,6 +176,20 @@ async def _stream(
             if piece:
                 await on_text(well_formed(piece))
         return stream.get()
+
+
+def _parameters(request: ModelRequest) -> ModelRequestParameters:
+    tools = [_tool(spec) for spec in request.tools]
+    if request.output is None:
+        return ModelRequestParameters(function_tools=tools)
+    # Not the providers' own structured answers: those end the turn, and only some of them go
+    # together with tools. A tool that must be called is understood by all.
+    return ModelRequestParameters(
+        function_tools=tools,
+        output_mode="tool",
+        output_tools=[replace(_tool(request.output), kind="output")],
+        allow_text_output=False,
+    )
 
 
 def _tool(spec: ToolSpec) -> ToolDefinition:
@@ -233,7 +251,7 @@ def _heard(message: Message) -> Sequence[wire.ModelRequestPart]:
     return parts
 
 
-def _reply(answer: wire.ModelResponse) -> ModelReply:
+def _reply(answer: wire.ModelResponse, *, cost: int) -> ModelReply:
     # A connection that a proxy closes in order looks like the end of a whole answer.
     if answer.finish_reason is None and not (answer.provider_details or {}).get("finish_reason"):
         raise ModelError("server", "the stream ended before the answer did")
@@ -253,6 +271,7 @@ def _reply(answer: wire.ModelResponse) -> ModelReply:
             output_tokens=answer.usage.output_tokens,
             cache_read_tokens=answer.usage.cache_read_tokens,
             cache_creation_tokens=answer.usage.cache_write_tokens,
+            cost_micros=cost,
         ),
     )
 

@@ -87,7 +87,7 @@ def _fill(template: str, messages: tuple[Message, ...]) -> str:
 
 
 def _last_message(messages: tuple[Message, ...]) -> str:
-    return next((m.text for m in reversed(messages) if m.role == "user"), "")
+    return next((m.text for m in reversed(messages) if m.role == "user" and not m.extra), "")
 
 
 def _last_results(messages: tuple[Message, ...]) -> str:

@@ -2,7 +2,7 @@
 -- gates as one pause, or the end of the turn; with every event and delivery. Idempotent by
 -- commit id. With A.release the lease ends in the same script when nothing is due.
 -- ARGV[1] {id, fence, commit, wake, mode_v, rules_v, subs_v, messages, calls, gates, pause_event,
---          status?, output?, error?, error_code?, end_event?, usage, release, counts, frames}
+--          status?, output?, output_data?, error?, error_code?, end_event?, usage, release, counts, frames}
 -- calls = {{id, tool, input, digest, state, grant?, eff, result?}}, gates = {{id, kind, n, suggested}}
 -- Returns {'ok', released, wake} | {'lost'} | {'stale', what}.
 local run = load(A.id)
@@ -58,6 +58,7 @@ end
 if given(A.status) then
   put(run, 'status', A.status)
   put(run, 'output', blob(A.output))
+  if given(A.output_data) then put(run, 'output_data', blob(A.output_data)) end
   put(run, 'error', blob(A.error))
   put(run, 'error_code', A.error_code)
   emit(A.end_event, A.end_eps, run.acct, A.id, '')

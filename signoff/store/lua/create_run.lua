@@ -1,10 +1,10 @@
 -- Creates a run that is ready for its first model call; idempotent by run id.
 -- ARGV[1] {id, acct, user?, scope, agent, mode, hitl, config, message, event, eps, subs_v,
 --          limits?, frames, shard, shards}; blobs: config, message, event body, frames.
--- limits = {v, period, runs?, rate?, used, started}: the caps of the run's end user, and what
+-- limits = {v, period, runs?, cost?, rate?, used, spent, started}: the caps of the run's end user, and what
 -- other shards know of them.
 -- Returns {'ok', hint, run hash flat} | {'exists'} | {'stale', 'subs' | 'limits'} |
--- {'limited', 'runs'} | {'limited', 'rate', wait in ms}.
+-- {'limited', 'runs' | 'cost'} | {'limited', 'rate', wait in ms}.
 local run = load(A.id)
 if run.acct then return {'exists'} end
 if stale_version('subs', A.acct, A.subs_v) then return {'stale', 'subs'} end
@@ -14,6 +14,10 @@ if given(A.limits) then
   if given(limits.runs) then
     local used = redis.call('HGET', P .. 'use:' .. A.acct .. ':' .. use, 'runs') or '0'
     if tonumber(used) + limits.used >= limits.runs then return {'limited', 'runs'} end
+  end
+  if given(limits.cost) then
+    local spent = redis.call('HGET', P .. 'use:' .. A.acct .. ':' .. use, 'cost_micros') or '0'
+    if tonumber(spent) + limits.spent >= limits.cost then return {'limited', 'cost'} end
   end
   if given(limits.rate) then
     local starts = P .. 'starts:' .. A.acct .. ':' .. A.scope
@@ -42,6 +46,8 @@ redis.call('RPUSH', P .. 'msg:' .. A.id, blob(A.message))
 redis.call('ZADD', P .. 'runs:' .. A.acct, A.id, A.id)
 redis.call('ZADD', P .. 'runs:' .. A.acct .. ':' .. A.scope, A.id, A.id)
 keep('live:' .. A.acct .. ':' .. A.scope, A.id, true)
+keep('busy:' .. A.acct .. ':' .. A.agent, A.id, true)
+redis.call('HSET', P .. 'active:' .. A.acct, A.agent, int(NOW))
 redis.call('HSET', P .. 'changed:' .. A.acct, A.scope, int(NOW))
 emit(A.event, A.eps, A.acct, A.id, '')
 frames(A.id)

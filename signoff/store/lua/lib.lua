@@ -53,7 +53,7 @@ local function keep(name, id, wanted)
   end
 end
 
--- The lists of its scope that a run stands in by its status: those that are not over, those that
+-- What its agent does, and the lists of its scope that a run stands in by its status: those that are not over, those that
 -- wait for a person, the newest of each agent that is over. An archived run stands in none.
 local function relist(run)
   local v = redis.call('HMGET', run.key, 'scope', 'archived', 'agent')
@@ -62,6 +62,8 @@ local function relist(run)
   local over = run.status == 'completed' or run.status == 'failed' or run.status == 'cancelled'
   local blocked = shown and run.status == 'awaiting_approval'
   keep('live:' .. scope, run.id, shown and not over)
+  keep('busy:' .. run.acct .. ':' .. v[3], run.id, not over)
+  redis.call('HSET', P .. 'active:' .. run.acct, v[3], int(NOW))
   keep('blocked:' .. scope, run.id, blocked)
   keep('blocked:' .. run.acct, run.id, blocked)
   if over then

@@ -2,7 +2,16 @@
 
 import pytest
 
+from tests.integration.service.contract import Reading
 from tests.integration.service.world import KEY, OTHER_KEY, World, client, serving, settings
+
+
+@pytest.fixture(autouse=True)
+def reading(monkeypatch):
+    """Handlers read nothing that /openapi.json does not tell of."""
+    found = Reading(monkeypatch)
+    yield found
+    assert found.problems == []
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ FULL = {
     "display_order": 3,
 }
 
+DOES = ("active_run_count", "active_run_id", "last_active_at")
+
 
 async def make(world, **body):
     made = await world.api.post("/v1/agents/", json=body)
@@ -41,6 +43,34 @@ async def test_an_agent_is_what_it_was_made_with(world):
     assert agent["status"] == "enabled"
     for path in ("/v1/agents", "/api/v2/agents", "/v1/teammates", "/api/v2/teammates"):
         assert (await world.api.get(f"{path}/{agent['id']}")).json() == agent
+
+
+async def test_an_agent_says_what_it_does(world):
+    """How many of its runs are not over, which one if it is one, and when one last moved."""
+    agent = await make(world)
+    path = f"/v1/agents/{agent['id']}"
+
+    async def shown():
+        one = (await world.api.get(path)).json()
+        for query in ("", "?fields=summary"):
+            (row,) = (await world.api.get(f"/v1/agents/{query}")).json()["data"]
+            assert {name: row[name] for name in DOES} == {name: one[name] for name in DOES}
+        return tuple(one[name] for name in DOES)
+
+    assert await shown() == (0, None, None)
+    first = await world.run(agent_id=agent["id"])
+    count, run_id, at = await shown()
+    assert (count, run_id) == (1, first)
+    assert at is not None
+    second = await world.run(agent_id=agent["id"])
+    assert (await shown())[:2] == (2, None)
+    await world.api.post(f"/v1/runs/{first}/archive")
+    await world.api.post(f"/v1/runs/{first}/cancel")
+    assert (await shown())[:2] == (1, second)
+    await world.api.post(f"/v1/runs/{second}/cancel")
+    count, run_id, later = await shown()
+    assert (count, run_id) == (0, None)
+    assert later >= at
 
 
 async def test_an_agent_needs_nothing(world):

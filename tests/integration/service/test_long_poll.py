@@ -136,3 +136,11 @@ async def test_another_account_cannot_wait(world):
     run_id = await world.run()
     answer = await world.other.get(f"/v1/runs/{run_id}", params={"wait_s": PATIENCE_S})
     assert answer.status_code == 404
+
+
+async def test_a_run_that_is_over_is_not_waited_for_unasked(world):
+    """Without ``known`` nothing more is to be expected of it, so the answer is there at once."""
+    run_id = await world.run()
+    assert (await world.api.post(f"/v1/runs/{run_id}/cancel")).status_code == 200
+    answer = await asyncio.wait_for(_poll(world, run_id), PATIENCE_S / 2)
+    assert answer["status"] == "cancelled"

@@ -467,7 +467,8 @@ async def test_words_are_no_ids(world):
         assert (await world.api.get(f"/v1/runs/{word}/")).status_code == 200
         assert (await world.nobody.get(f"/v1/runs/{word}")).status_code == 401
     for word in ("with-files", "first-session"):
-        assert (await world.api.get(f"/v1/runs/{word}")).status_code == 404
+        refused = await world.api.get(f"/v1/runs/{word}")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
 
 async def test_a_retry_asks_for_all_that_was_asked(world):

@@ -102,6 +102,17 @@ async def test_the_worker_finds_what_was_asked_for(world):
             },
             "output_schema.$ref",
         ),
+        (
+            {"message": "m", "output_schema": {"type": "object", "required": "a"}},
+            "output_schema.required",
+        ),
+        (
+            {
+                "message": "m",
+                "output_schema": {"type": "object", "properties": {"a": {"pattern": "(?=x)"}}},
+            },
+            "output_schema.properties.a.pattern",
+        ),
         ([], None),
         ("text", None),
     ],

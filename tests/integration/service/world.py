@@ -19,6 +19,7 @@ from signoff.settings import Settings
 from signoff.signing import sign_decision
 from signoff.store.steps import Held, NewCall, NewGate, StepCommit
 from tests.conftest import SECRET_KEY
+from tests.integration.service.contract import check_response
 
 KEY, OTHER_KEY = "key-of-account-one", "key-of-account-two"
 ROOT = Path(__file__).resolve().parents[3]
@@ -174,11 +175,16 @@ async def serving(loaded):
 
 
 def client(app, key=None):
-    """A client of the application, with or without a key."""
+    """A client of the application; each answer is held against the document."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     # Errors that escape the application are failures of the test, not answers.
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
-    return httpx.AsyncClient(transport=transport, base_url="http://signoff.test", headers=headers)
+    return httpx.AsyncClient(
+        transport=transport,
+        base_url="http://signoff.test",
+        headers=headers,
+        event_hooks={"response": [check_response]},
+    )
 
 
 def other_secret():

@@ -92,6 +92,24 @@ async def test_a_run_limit_holds_exactly(store: Store, desk: Desk) -> None:
     await start(desk, "v")
 
 
+async def test_a_cost_limit_holds_back_the_next_run(store: Store, desk: Desk) -> None:
+    """By what the month's runs are known to have cost, to the millionth; 0 blocks."""
+    await start(desk)
+    key = keys.used("sg:{s0}:", ACCOUNT, keys.scope_key("u"), MONTH)
+    await store.connection.call("HINCRBY", key, "cost_micros", 19_999)
+    await store.users.change(ACCOUNT, "u", {"cost_limit_cents": 2})
+    await start(desk)
+    await store.connection.call("HINCRBY", key, "cost_micros", 1)
+    with pytest.raises(LimitedError) as caught:
+        await start(desk)
+    assert caught.value.code == "END_USER_COST_LIMIT_REACHED"
+    (use,) = await store.users.used(ACCOUNT, ["u"], MONTH)
+    assert (use.runs, use.tokens["cost_micros"]) == (2, 20_000)
+    await store.users.create(ACCOUNT, "v", {"cost_limit_cents": 0})
+    with pytest.raises(LimitedError):
+        await start(desk, "v")
+
+
 async def test_a_rate_holds_and_says_when_it_is_free(store: Store, desk: Desk) -> None:
     """Starts within a minute are counted; the refusal says how long to wait."""
     await store.account_settings.change(ACCOUNT, {"per_end_user_rate_per_minute": 2})

@@ -87,6 +87,7 @@ class Bench:
                     "max_turns": options.get("max_turns", 50),
                     "tools": options.get("tools"),
                     "external_tools": options.get("external_tools"),
+                    "output_schema": options.get("output_schema"),
                 },
                 message=Message(role="user", blocks=(Text("go"),), turn=1, step=0),
                 started=self.engine.publisher.event(events.RUN_STARTED, {"run_id": run_id}),

@@ -14,6 +14,7 @@ from signoff.domain.message import Message, ToolUse
 from tests.integration.workers.conftest import Bench, calls
 from workers.driver import Driver
 from workers.model.port import Count, ModelReply, ModelRequest, OnText, Usage
+from workers.output import Answer
 
 pytestmark = pytest.mark.anyio
 
@@ -152,7 +153,7 @@ async def start_and_die(bench: Bench, name: str) -> int:
     use = ToolUse("a", name, {"what": "x"})
     reply = ModelReply(text="", tool_calls=(use,), usage=Usage(input_tokens=1, output_tokens=1))
     message = Message(role="assistant", blocks=(use,), turn=1, step=1)
-    await driver._commit(reply, [message], [])
+    await driver._commit(reply, [message], [], Answer())
     ruleset = await bench.store.catalog.rules("1", run_id)
     await bench.store.steps.start_call(
         driver.run, driver.calls[0], rules_v=ruleset.version, attempt=1
@@ -314,3 +315,38 @@ async def test_a_holder_that_slept_after_its_start_does_not_run_the_tool(
         await Driver(bench.engine, held).drive()
     (gate,) = await bench.gates(run_id)
     assert (gate.kind, log) == ("outcome_unknown", [])
+
+
+async def test_usage_and_costs_of_all_steps_add_up(bench: Bench, monkeypatch) -> None:
+    """In the run, in its last event and in the frame before the end, whoever took the steps."""
+    replies = [
+        ModelReply(text="", tool_calls=(ToolUse(f"c{n}", "look", {"what": "x"}),), usage=COSTLY)
+        for n in range(2)
+    ]
+    replies.append(ModelReply(text="end", tool_calls=(), usage=COSTLY))
+
+    async def reply(request: ModelRequest, *, on_text: OnText, count: Count) -> ModelReply:
+        return replies.pop(0)
+
+    monkeypatch.setattr(bench.engine.model, "reply", reply)
+    run_id = await bench.create([], mode="autonomous")
+    await bench.drive()
+    run = await bench.store.runs.load("1", run_id)
+    assert run.status == "completed"
+    assert (run.usage["input_tokens"], run.usage["cost_micros"]) == (30, 4_500_003)
+    connection = bench.store.runs._connection
+    rows = [
+        await connection.call("HGET", key, "body") for key in await connection.call("KEYS", "*ev:*")
+    ]
+    (ended,) = [body["data"] for body in map(json.loads, rows) if body["type"] == "run.completed"]
+    assert ended["usage"]["input_tokens"] == 30
+    assert ended["usage"]["cost_usd"] == "4.500003"
+    (stream,) = await connection.call("KEYS", "*st:*")
+    entries = await connection.call("XRANGE", stream, "-", "+")
+    frames = [json.loads(value) for _, pairs in entries for value in pairs[1::2] if value]
+    metrics, done = frames[-2:]
+    assert (metrics["type"], done["type"]) == ("run_metrics", "done")
+    assert (metrics["output_tokens_used"], metrics["claude_token_cost_usd"]) == (6, 4.500003)
+
+
+COSTLY = Usage(input_tokens=10, output_tokens=2, cost_micros=1_500_001)

@@ -14,7 +14,10 @@ from signoff.client import AsyncClient, Client, async_client, client
 from signoff.client import errors as e
 from signoff.testing import FakeService
 
-RESOURCES = ("runs", "permissions", "requests", "webhooks", "agents", "users")
+RESOURCES = (
+    *("runs", "permissions", "requests", "webhooks", "agents", "users"),
+    *("settings", "usage", "events", "audit"),
+)
 SEND = {"name": "send_email", "input": {"to": "a@acme.com"}}
 SCRIPT = {"script": [{"tool_calls": [SEND]}, {"text": "Done."}]}
 PARKED: dict[str, Any] = {
@@ -52,7 +55,7 @@ async def test_both_clients_have_the_same_names():
                 ours, theirs = getattr(one, name), getattr(other, name)
                 methods = {item for item in dir(ours) if not item.startswith("_")}
                 assert methods == {item for item in dir(theirs) if not item.startswith("_")}
-                assert "list" in methods
+                assert methods & {"list", "get", "end_users"}
     assert inspect.signature(client.Runs.stream) is not None
     assert set(inspect.signature(client.Runs.stream).parameters) == set(
         inspect.signature(async_client.AsyncRuns.stream).parameters

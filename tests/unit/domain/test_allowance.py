@@ -12,10 +12,10 @@ def test_own_caps_win_over_the_accounts() -> None:
     assert merged == Caps(run_limit=0, cost_limit_cents=7, rate_per_minute=5)
 
 
-def test_only_runs_and_rates_are_counted() -> None:
-    """A cap of costs alone holds no run back, for costs are not known."""
+def test_each_cap_is_counted() -> None:
+    """Without any, a new run is held against nothing."""
     assert not Caps().counted
-    assert not Caps(cost_limit_cents=1).counted
+    assert Caps(cost_limit_cents=1).counted
     assert Caps(run_limit=0).counted
     assert Caps(rate_per_minute=0).counted
 

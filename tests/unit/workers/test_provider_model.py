@@ -8,11 +8,14 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from pydantic_ai import messages as wire_of
+from pydantic_ai.usage import RequestUsage
 
 from signoff.domain.error import SignoffError
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
 from workers.model import provider
 from workers.model.port import ModelError, ModelReply, ModelRequest, ToolSpec
+from workers.model.price import cost_micros
 from workers.model.provider import INVALID_JSON, PLAN_MODE, ProviderModel
 from workers.model.routed import RoutedModel
 from workers.model.scripted import ScriptedModel
@@ -296,6 +299,56 @@ async def test_the_conversation_is_sent_in_the_providers_form(model, wire):
     assert offered["function"]["description"] == "Search."
     assert set(offered["function"]["parameters"]["properties"]) == {"query", "limit"}
     assert offered["function"]["parameters"]["required"] == ["query"]
+
+
+async def test_an_owed_output_is_a_tool_that_must_be_called(model, wire):
+    """Words are no answer then; an earlier refusal goes back with its call."""
+    wire.say(_tool_delta(0, '{"total": 3}', name="SubmitOutput", id="o2"), finish="tool_calls")
+    schema = {
+        "type": "object",
+        "properties": {"total": {"type": "integer"}},
+        "required": ["total"],
+        "additionalProperties": False,
+    }
+    output = ToolSpec(name="SubmitOutput", description="Give it.", input_schema=schema)
+    first = ToolUse("o1", "SubmitOutput", {"total": "3"})
+    refused = ToolResult("o1", "SubmitOutput", "error", "Invalid output")
+    reply, _ = await _ask(
+        model,
+        _request(
+            _user("count"),
+            Message(role="assistant", blocks=(first,), turn=1, step=1),
+            Message(role="tool", blocks=(refused,), turn=1, step=1),
+            tools=(SEARCH,),
+            output=output,
+        ),
+    )
+    assert reply.tool_calls == (ToolUse("o2", "SubmitOutput", {"total": 3}),)
+    (sent,) = wire.requests
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["search", "SubmitOutput"]
+    assert sent["tools"][1]["function"]["parameters"]["properties"] == schema["properties"]
+    assert sent["tool_choice"] == "required"
+    (call,) = sent["messages"][2]["tool_calls"]
+    assert (call["id"], sent["messages"][3]["tool_call_id"]) == ("o1", "o1")
+
+
+def priced(name: str | None, **usage: Any) -> int:
+    return cost_micros(
+        wire_of.ModelResponse(
+            parts=[],
+            usage=RequestUsage(**usage),
+            model_name=name,
+            provider_name="anthropic",
+        )
+    )
+
+
+def test_a_reply_is_priced_where_its_model_is_known():
+    """In whole millionths, more for more tokens; what has no price costs nothing."""
+    one = priced("claude-sonnet-4-5", input_tokens=1000)
+    assert 0 < one < priced("claude-sonnet-4-5", input_tokens=1000, output_tokens=1000)
+    assert isinstance(one, int)
+    assert priced("no-such-model", input_tokens=1000) == priced(None, input_tokens=1000) == 0
 
 
 async def test_plan_mode_is_explained(model, wire):

@@ -1,0 +1,1 @@
+"""The platform's own client, unmodified, against a running service."""

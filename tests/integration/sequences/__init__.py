@@ -1,0 +1,1 @@
+"""Random lives of runs against a provider that refuses an unpaired history."""
