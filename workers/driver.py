@@ -13,24 +13,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from signoff.agents import Advance, Agent, AgentFailedError, Step
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
 from signoff.domain.frame import frame, gate_frames, result_frames
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.jsontext import compact
-from signoff.domain.message import Message, Text
+from signoff.domain.message import Message
 from signoff.domain.money import MICROS
 from signoff.domain.output import OUTPUT_INVALID
 from signoff.store.records import RunRecord
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
-from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
-from workers.asking import ask_model, request_of
+from workers.agent.native import NativeAgent
+from workers.asking import (
+    agent_run,
+    ask_agent,
+    call_frames,
+    earlier_frames,
+    outcomes,
+    spoken,
+)
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.judging import Basis, JudgedStep, kept_schema, named, storable
-from workers.model.port import ModelError, ModelReply
+from workers.judging import Basis, JudgedStep, kept_schema
 from workers.output import Answer, answer_of
 from workers.turns import next_turn
 
@@ -46,6 +53,9 @@ class Driver:
         self.run = held.run
         self.calls = held.calls
         self.tools: Mapping[str, Tool] = {}
+        self._agent: Agent = NativeAgent(engine.model)
+        self._offered: Mapping[str, Tool] = {}
+        self._saved: bytes | None = None
         self.nudge = asyncio.Event()
 
     async def drive(self) -> None:
@@ -53,9 +63,13 @@ class Driver:
         if self.run.status.terminal and not await self._next_turn():
             await self._release()
             return
-        self.tools = await self._engine.tools.of(self.run)
         if self.run.takeovers >= MAX_TAKEOVERS:
             await self._fail("step_crashed", "the step was taken over too often without progress")
+            return
+        try:
+            await self._meet_agent()
+        except AgentFailedError as error:
+            await self._fail(error.code, error.message)
             return
         while True:
             if self.run.phase == "calls" and not await self._work():
@@ -65,6 +79,17 @@ class Driver:
                 return
             if await self._ask():
                 return
+
+    async def _meet_agent(self) -> None:
+        """Finds the run's agent, what it saved and its tools."""
+        engine, run = self._engine, self.run
+        self.tools = self._offered = await engine.tools.of(run)
+        named = engine.roster.of(run.config["model"])
+        if named is None:
+            return
+        self._agent = named
+        self._saved = await engine.insist(engine.store.runs.saved, run.id)
+        self.tools = await named.tools(agent_run(run, self._offered), self._saved)
 
     async def _next_turn(self) -> bool:
         """A message waited for the end of the turn: it starts the next one."""
@@ -225,53 +250,54 @@ class Driver:
         self.run, self.calls = held.run, held.calls
         return False
 
-    # -- model ---------------------------------------------------------------------------------
+    # -- agent ---------------------------------------------------------------------------------
 
     async def _ask(self) -> bool:
-        """One model call and its commit; True when the lease ended with it."""
-        engine = self._engine
-        if self.run.turn_steps >= int(self.run.config.get("max_turns", 2000)):
+        """One step of the agent and its commit; True when the lease ended with it."""
+        engine, run = self._engine, self.run
+        if run.turn_steps >= int(run.config.get("max_turns", 2000)):
             await self._fail("max_turns_exceeded", "the turn reached its limit of model calls")
             return True
-        before = await engine.insist(engine.histories.load, self.run.id)
+        before = await engine.insist(engine.histories.load, run.id)
         results = self._results()
+        turn = Advance(
+            run=agent_run(run, self._offered),
+            messages=(*before, *results),
+            outcomes=outcomes(self.calls) if results else (),
+            saved=self._saved,
+            on_text=_unheard,
+            count=self._count,
+        )
         try:
-            reply, frames = await ask_model(
-                engine, self.run, request_of(self.run, self.tools, [*before, *results])
-            )
-        except ModelError as error:
-            await self._fail(f"model_{error.kind}", error.message)
+            step, frames = await ask_agent(engine, run, self._agent, turn)
+        except AgentFailedError as error:
+            await self._fail(error.code, error.message)
             return True
-        reply = ModelReply(
-            text=well_formed(reply.text),
-            tool_calls=named(reply.tool_calls, self.run.step + 1),
-            usage=reply.usage,
-        )
-        answer = Message(
-            role="assistant",
-            blocks=(*([Text(reply.text)] if reply.text else []), *map(storable, reply.tool_calls)),
-            turn=self.run.turn,
-            step=self.run.step + 1,
-            at_ms=engine.now_ms(),
-        )
-        owed = answer_of(self.run, reply, [*before, *results])
-        added = [*results, answer, *owed.messages(answer)]
-        released = await self._commit(reply, added, [*frames, *owed.frames()], owed)
-        engine.histories.add(self.run.id, added)
+        said = spoken(step, run, engine.now_ms())
+        owed = answer_of(run, step, turn.messages)
+        added = [*results, *said, *owed.messages(said[-1])]
+        shown = [*frames, *earlier_frames(step), *owed.frames()]
+        released = await self._commit(step, added, shown, owed)
+        engine.histories.add(run.id, added)
+        if step.saved is not None:
+            self._saved = step.saved
         return released
 
+    async def _count(self, name: str) -> int:
+        return await self._engine.store.runs.count(self.run.id, name)
+
     async def _commit(
-        self, reply: ModelReply, added: Sequence[Message], frames: Sequence[bytes], owed: Answer
+        self, step: Step, added: Sequence[Message], frames: Sequence[bytes], owed: Answer
     ) -> bool:
         engine = self._engine
         commit_id = engine.new_id()
         while True:
             ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
             basis = Basis(rules=ruleset.rules, tools=self.tools, refusals=owed.refusals)
-            uses = () if owed.last else reply.tool_calls
+            uses = () if owed.last else step.calls
             judged = engine.judging.step(self.run, uses, basis)
             commit = await self._step_commit(
-                commit_id, reply, owed, judged, added=added, frames=frames, rules_v=ruleset.version
+                commit_id, step, owed, judged, added=added, frames=frames, rules_v=ruleset.version
             )
             try:
                 released, wake = await engine.insist(engine.store.steps.commit, self.run, commit)
@@ -285,7 +311,7 @@ class Driver:
     async def _step_commit(
         self,
         commit_id: str,
-        reply: ModelReply,
+        step: Step,
         owed: Answer,
         judged: JudgedStep,
         *,
@@ -295,11 +321,11 @@ class Driver:
     ) -> StepCommit:
         engine, run = self._engine, self.run
         usage = {
-            "input_tokens": reply.usage.input_tokens,
-            "output_tokens": reply.usage.output_tokens,
-            "cache_read_tokens": reply.usage.cache_read_tokens,
-            "cache_creation_tokens": reply.usage.cache_creation_tokens,
-            "cost_micros": reply.usage.cost_micros,
+            "input_tokens": step.usage.input_tokens,
+            "output_tokens": step.usage.output_tokens,
+            "cache_read_tokens": step.usage.cache_read_tokens,
+            "cache_creation_tokens": step.usage.cache_creation_tokens,
+            "cost_micros": step.usage.cost_micros,
         }
         pause = fanout = ending = None
         if judged.gates:
@@ -318,7 +344,7 @@ class Driver:
             pause = engine.publisher.awaiting_input(run, rows)
             fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
         if not judged.calls and owed.request is None:
-            ending = await self._ending(reply, owed, _added(run.usage, usage))
+            ending = await self._ending(step, owed, _added(run.usage, usage))
             frames = [*frames, self._metrics(ending.status, _added(run.usage, usage))]
         return StepCommit(
             commit_id=commit_id,
@@ -331,9 +357,10 @@ class Driver:
             fanout=fanout,
             ending=ending,
             frames=[*frames, *_step_frames(judged, ending)],
+            saved=step.saved,
         )
 
-    async def _ending(self, reply: ModelReply, owed: Answer, usage: Mapping[str, int]) -> Ending:
+    async def _ending(self, step: Step, owed: Answer, usage: Mapping[str, int]) -> Ending:
         engine, run = self._engine, self.run
         if owed.failure is not None:
             return Ending(
@@ -345,7 +372,7 @@ class Driver:
                 error=owed.failure,
                 error_code=OUTPUT_INVALID,
             )
-        output = reply.text
+        output = step.text
         if owed.found is not None and not output:
             output = compact(owed.found)
         return Ending(
@@ -438,12 +465,14 @@ def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: n + more.get(name, 0) for name, n in total.items()}
 
 
+async def _unheard(_: str) -> None:
+    """Each try of a step has a listener of its own."""
+
+
 def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:
     frames: list[bytes] = []
     for call in judged.calls:
-        frames.append(frame("tool-call-start", toolCallId=call.id, toolName=call.tool))
-        frames.append(frame("tool-call-delta", toolCallId=call.id, delta=call.input_json))
-        frames.append(frame("tool-call-end", toolCallId=call.id))
+        frames.extend(call_frames(call.id, call.tool, call.input_json))
         if call.result is not None:
             frames.extend(result_frames(call.id, call.result))
     for opened in judged.gates:

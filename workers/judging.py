@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from signoff.agents import AgentCall, Says
 from signoff.canonical import canonical, digest
 from signoff.domain.call import Call, CallState, Effect
 from signoff.domain.error import InvalidToolInputError, NotCanonicalError, SignoffError
@@ -19,7 +20,15 @@ from signoff.domain.question import (
     check_plan,
     check_questions,
 )
-from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge, suggested_rules
+from signoff.domain.rule import (
+    Judgement,
+    Rule,
+    Standing,
+    Verdict,
+    denied_by,
+    judge,
+    suggested_rules,
+)
 from signoff.store.records import RunRecord
 from signoff.store.steps import NewCall, NewGate
 from signoff.strictjson import well_formed
@@ -67,7 +76,7 @@ class Judging:
     def __init__(self, new_gate_id: Callable[[], str]) -> None:
         self._new_gate_id = new_gate_id
 
-    def step(self, run: RunRecord, uses: Sequence[ToolUse], basis: Basis) -> JudgedStep:
+    def step(self, run: RunRecord, uses: Sequence[AgentCall], basis: Basis) -> JudgedStep:
         """What becomes of each call; the order is the model's."""
         judged = JudgedStep()
         for n, use in enumerate(uses):
@@ -93,14 +102,17 @@ class Judging:
         # A tool that does more than it did when the call was judged is judged by what it does now.
         found = basis.tools.get(call.tool)
         read_only = call.effect is Effect.READ and (found is None or found.read_only)
-        return judge(call.tool, read_only=read_only, standing=run.standing, rules=basis.rules)
+        verdict = judge(call.tool, read_only=read_only, standing=run.standing, rules=basis.rules)
+        return heard(_said(call.grant), verdict, run.standing)
 
     def suggestions(self, name: str, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
         """The rules that may be accepted with an approval of the tool ``name``."""
         found = tools.get(name)
         return suggested_rules(name, patterned=found is None or found.patterns is not None)
 
-    def _one(self, judged: JudgedStep, n: int, run: RunRecord, use: ToolUse, basis: Basis) -> None:
+    def _one(
+        self, judged: JudgedStep, n: int, run: RunRecord, use: AgentCall, basis: Basis
+    ) -> None:
         try:
             text = canonical(use.input).decode()
         except NotCanonicalError as error:
@@ -109,6 +121,10 @@ class Judging:
             return
         if use.id in basis.refusals:
             judged.calls.append(_refused(use, text, "", "error", basis.refusals[use.id]))
+            return
+        if use.settled is not None:
+            bound, content = digest(use.name, use.input), well_formed(use.settled.content)
+            judged.calls.append(_refused(use, text, bound, use.settled.state, content))
             return
         try:
             kind = self._kind(run, use, basis.tools)
@@ -129,7 +145,7 @@ class Judging:
         else:
             self._open(judged, asked, kind, Effect.ONCE, basis)
 
-    def _kind(self, run: RunRecord, use: ToolUse, tools: Mapping[str, Tool]) -> GateKind | None:
+    def _kind(self, run: RunRecord, use: AgentCall, tools: Mapping[str, Tool]) -> GateKind | None:
         """The gate a call opens by its nature; None for tools that are judged."""
         if use.name == ASK_TOOL:
             if not run.human_in_the_loop:
@@ -157,8 +173,10 @@ class Judging:
         use = asked.use
         tool = basis.tools[use.name]
         effect = effect_of(tool)
-        verdict = judge(
-            use.name, read_only=tool.read_only, standing=run.standing, rules=basis.rules
+        verdict = heard(
+            use.says,
+            judge(use.name, read_only=tool.read_only, standing=run.standing, rules=basis.rules),
+            run.standing,
         )
         if verdict.verdict is Verdict.ALLOW:
             judged.calls.append(
@@ -175,7 +193,9 @@ class Judging:
     ) -> None:
         suggested = []
         if kind is GateKind.TOOL_APPROVAL:
-            suggested = self.suggestions(asked.use.name, basis.tools)
+            suggested = list(asked.use.suggested_rules)
+            if asked.use.says is Says.NOTHING:
+                suggested = self.suggestions(asked.use.name, basis.tools)
         found = basis.tools.get(asked.use.name)
         gate = NewGate(
             id=self._new_gate_id(),
@@ -197,7 +217,7 @@ class _Asked:
     """One well-formed call with its canonical text, as people see it, and its digest."""
 
     n: int
-    use: ToolUse
+    use: AgentCall
     text: str
     listed: tuple[str, Mapping[str, Any]]
     digest: str
@@ -219,6 +239,40 @@ def kept_schema(tool: Tool | None) -> str | None:
     return None if tool is None or tool.loaded else compact(tool.input_schema)
 
 
+_AGENT = "agent:"
+
+
+def heard(says: Says, verdict: Judgement, standing: Standing) -> Judgement:
+    """The verdict once the agent's own word is heard; a refusal stands whatever it says."""
+    if says is Says.NOTHING:
+        return verdict
+    found = verdict
+    # A grant is empty where no rule spoke and the mode fell back on asking.
+    if says is Says.ALLOW:
+        if verdict.grant == "":
+            found = Judgement(verdict=Verdict.ALLOW, grant="own", why="the agent allows it")
+    elif verdict.verdict is Verdict.ALLOW and (says is Says.INSIST or verdict.grant == "read_only"):
+        found = _asked(standing)
+    return replace(found, grant=f"{_AGENT}{says}:{found.grant}")
+
+
+def _asked(standing: Standing) -> Judgement:
+    """What an agent's wish to ask comes to, where no rule may answer for a person."""
+    if standing.mode is Mode.AUTONOMOUS:
+        return Judgement(verdict=Verdict.ALLOW, grant="mode", why="autonomous mode")
+    if standing.human_in_the_loop:
+        return Judgement(verdict=Verdict.ASK, grant="", why="the agent asks")
+    why = "the agent asks and nobody can be asked"
+    return Judgement(verdict=Verdict.DENY, grant="", why=why)
+
+
+def _said(grant: str) -> Says:
+    """What the agent said of a call, as its grant keeps it."""
+    if not grant.startswith(_AGENT):
+        return Says.NOTHING
+    return Says(grant.split(":")[1])
+
+
 def effect_of(tool: Tool) -> Effect:
     """What running the tool twice would mean, as its declaration says."""
     if tool.read_only:
@@ -233,20 +287,7 @@ def refusal(judgement: Judgement) -> tuple[str, str]:
     return "denied", f"This tool call is not permitted ({judgement.why}); it was not executed."
 
 
-def named(uses: Sequence[ToolUse], step: int) -> tuple[ToolUse, ...]:
-    """The calls under names that can be stored, with ids that are unique within the step."""
-    seen: set[str] = set()
-    fixed: list[ToolUse] = []
-    for n, use in enumerate(uses):
-        call_id = well_formed(use.id)
-        if not call_id or call_id in seen:
-            call_id = f"call_{step}_{n}_{len(seen)}"
-        seen.add(call_id)
-        fixed.append(ToolUse(call_id, well_formed(use.name), use.input))
-    return tuple(fixed)
-
-
-def storable(use: ToolUse) -> ToolUse:
+def storable(use: AgentCall) -> ToolUse:
     """The call as the history can keep it: an input that JSON in UTF-8 cannot carry is left out.
 
     Such an input has no canonical form either, so the call is refused with an error result.
@@ -255,7 +296,7 @@ def storable(use: ToolUse) -> ToolUse:
         compact(use.input).encode()
     except ValueError:
         return ToolUse(use.id, use.name, {})
-    return use
+    return ToolUse(use.id, use.name, use.input)
 
 
 def _result_schema(tool: Tool | None) -> str | None:
@@ -280,7 +321,7 @@ def _error(message: str) -> SignoffError:
     return SignoffError(message, code="refused_call")
 
 
-def _refused(use: ToolUse, text: str, bound: str, state: str, content: str) -> NewCall:
+def _refused(use: AgentCall, text: str, bound: str, state: str, content: str) -> NewCall:
     return NewCall(
         id=use.id,
         tool=use.name,

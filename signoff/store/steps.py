@@ -10,7 +10,7 @@ from signoff.domain.call import Call, CallState, Effect
 from signoff.domain.error import LeaseLostError
 from signoff.domain.event import Event
 from signoff.domain.gate import GateKind
-from signoff.domain.message import Message, encode
+from signoff.domain.message import Message, encode, pack
 from signoff.store.keys import Shards, shard_prefix
 from signoff.store.records import RunRecord, call_records, run_record
 from signoff.store.runs import Fanout, dumps, event_args
@@ -85,6 +85,8 @@ class StepCommit:
     fanout: Fanout | None = None
     ending: Ending | None = None
     frames: Sequence[bytes] = field(default_factory=tuple)
+    #: What the agent saves with it; None leaves what it saved before.
+    saved: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +175,8 @@ class Steps:
         control["calls"] = [_call_args(args, call) for call in commit.calls]
         control["gates"] = [_gate_args(args, gate) for gate in commit.gates]
         control["frames"] = [args.blob(frame) for frame in commit.frames]
+        if commit.saved is not None:
+            control["saved"] = args.blob(pack(commit.saved))
         if commit.pause is not None and commit.fanout is not None:
             control["pause_event"] = event_args(args, commit.pause)
             control["eps"] = list(commit.fanout.endpoints)

@@ -2,7 +2,8 @@
 -- gates as one pause, or the end of the turn; with every event and delivery. Idempotent by
 -- commit id. With A.release the lease ends in the same script when nothing is due.
 -- ARGV[1] {id, fence, commit, wake, mode_v, rules_v, subs_v, messages, calls, gates, pause_event,
---          status?, output?, output_data?, error?, error_code?, end_event?, usage, release, counts, frames}
+--          status?, output?, output_data?, error?, error_code?, end_event?, usage, release, counts,
+--          frames, saved?}
 -- calls = {{id, tool, input, digest, state, grant?, eff, result?}}, gates = {{id, kind, n, suggested}}
 -- Returns {'ok', released, wake} | {'lost'} | {'stale', what}.
 local run = load(A.id)
@@ -14,6 +15,7 @@ if run.mode_v ~= A.mode_v then return {'stale', 'mode'} end
 if stale_version('rules', run.acct, A.rules_v) then return {'stale', 'rules'} end
 if given(A.subs_v) and stale_version('subs', run.acct, A.subs_v) then return {'stale', 'subs'} end
 for _, i in ipairs(A.messages) do redis.call('RPUSH', P .. 'msg:' .. A.id, blob(i)) end
+if given(A.saved) then redis.call('SET', P .. 'saved:' .. A.id, blob(A.saved)) end
 add(run, 'step', 1)
 add(run, 'turn_steps', 1)
 add(run, 'msgs', #A.messages)
