@@ -133,6 +133,7 @@ def make_context(settings: Settings, toolbox: Toolbox) -> Context:
             anthropic=settings.anthropic_api_key is not None,
             openai=settings.openai_api_key is not None or settings.openai_base_url is not None,
             scripted=settings.scripted_model,
+            agents=frozenset(settings.agents),
         ),
         hints=Hints(make_celery(settings.broker_url)),
         keys=Keys(store.accounts, clock=time.monotonic),

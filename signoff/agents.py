@@ -103,8 +103,6 @@ class Outcome:
     edited_input: Mapping[str, Any] | None = None
     #: The suggested rules that the reviewer accepted with the approval.
     rules: tuple[Mapping[str, Any], ...] = ()
-    #: What the tool left for the agent besides the result, with ``leave_note``.
-    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +136,7 @@ class Says(StrEnum):
     ALLOW = "allow"
     #: It should be asked; an allow rule or autonomous mode may answer.
     ASK = "ask"
-    #: A person must be asked: no rule answers, only autonomous mode does.
+    #: A person must be asked: neither a rule nor autonomous mode answers.
     INSIST = "insist"
 
 

@@ -22,6 +22,7 @@ _FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _DECIMAL = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})")
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_IMPORT = re.compile(rf"([A-Za-z0-9_-]{{1,64}})\s*=\s*({_MODULE.pattern}:{_MODULE.pattern})")
 _FLAGS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -38,6 +39,9 @@ class Settings:
     secret_keys: tuple[str, ...] = field(repr=False)
     public_url: str | None
     tools: str
+    #: Name to ``module:attribute``.
+    agents: Mapping[str, str]
+    agent_timeout_s: float
     mcp_servers: Mapping[str, McpServer]
     webhook_allow: str | None
     webhook_schedule: tuple[float, ...]
@@ -75,6 +79,8 @@ class Settings:
             secret_keys=read.fernet_keys("SIGNOFF_SECRET_KEYS"),
             public_url=read.http_url("SIGNOFF_PUBLIC_URL"),
             tools=read.modules("SIGNOFF_TOOLS"),
+            agents=read.import_paths("SIGNOFF_AGENTS"),
+            agent_timeout_s=read.decimal("SIGNOFF_AGENT_TIMEOUT_S", 900.0, low=1.0, high=86400.0),
             mcp_servers=read.mcp_servers("SIGNOFF_MCP_SERVERS"),
             webhook_allow=read.networks("SIGNOFF_WEBHOOK_ALLOW"),
             webhook_schedule=read.delays("SIGNOFF_WEBHOOK_SCHEDULE", DEFAULT_SCHEDULE),
@@ -178,6 +184,22 @@ class _Reader:
             if not _MODULE.fullmatch(module):
                 _refuse(name, f"must be module names with commas between, not {_shorten(module)}")
         return ",".join(modules)
+
+    def import_paths(self, name: str) -> dict[str, str]:
+        paths: dict[str, str] = {}
+        for item in (part.strip() for part in (self.text(name) or "").split(",")):
+            if not item:
+                continue
+            found = _IMPORT.fullmatch(item)
+            if found is None:
+                _refuse(
+                    name,
+                    f"must be name=module:attribute, with commas between, not {_shorten(item)}",
+                )
+            if found[1] in paths:
+                _refuse(name, f"names {_shorten(found[1])} twice")
+            paths[found[1]] = found[2]
+        return paths
 
     def networks(self, name: str) -> str | None:
         if name not in self._environ:

@@ -38,7 +38,7 @@ class Toolbox(Mapping[str, Tool]):
     def load(cls, names: str, cwd: str | Path) -> Toolbox:
         """The tools of the comma-separated module ``names``, looked up in ``cwd`` first."""
         modules: dict[str, ModuleType] = {}
-        with _first_on_path(str(Path(cwd).resolve())):
+        with first_on_path(str(Path(cwd).resolve())):
             for name in (part.strip() for part in names.split(",")):
                 if name:
                     modules[name] = _import(name)
@@ -95,7 +95,7 @@ def _import(name: str) -> ModuleType:
 
 
 @contextmanager
-def _first_on_path(folder: str) -> Generator[None]:
+def first_on_path(folder: str) -> Generator[None]:
     """Have ``folder`` first on the import path, and last afterwards.
 
     Tools may import their neighbours later, but no file there may replace a module that the

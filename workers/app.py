@@ -1,4 +1,4 @@
-"""Composition root of the worker: settings, tools, model, engine, and the one Celery task."""
+"""Composition root of the worker: settings, tools, agents, model, engine, the one Celery task."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from signoff.store.facade import open_store
 from signoff.toolbox import Toolbox
 from signoff.tooldef import limit_threads
 from webhooks.publish import Publisher
+from workers.agent.loading import load_roster
 from workers.engine import Engine
 from workers.history import Histories
 from workers.judging import Judging
@@ -31,6 +32,7 @@ from workers.tools import Elsewhere, Tools
 def make_runtime(settings: Settings, app: Celery) -> Runtime:
     """The process's runtime; tools load now, everything with a loop later."""
     toolbox = Toolbox.load(settings.tools, Path.cwd())
+    roster = load_roster(settings.agents, Path.cwd(), timeout_s=settings.agent_timeout_s)
     limit_threads(settings.worker_slots)
     servers = _servers(settings)
 
@@ -60,6 +62,7 @@ def make_runtime(settings: Settings, app: Celery) -> Runtime:
             new_id=new_id,
             lease_s=settings.lease_s,
             hint=Hints(app).send,
+            roster=roster,
         )
 
     return Runtime(build, redis_url=settings.redis_url, slots=settings.worker_slots)

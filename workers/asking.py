@@ -157,7 +157,7 @@ def _outcome(call: Call, result: Mapping[str, Any]) -> Outcome:
         # A call that had started was approved, whatever was decided about its unknown outcome.
         approved=result["state"] != "denied" or call.attempt > 0,
         edited_input=None if edited is None else json.loads(edited),
-        note=result.get("note"),
+        rules=call.rules,
     )
 
 

@@ -281,7 +281,15 @@ class Driver:
         engine.histories.add(run.id, added)
         if step.saved is not None:
             self._saved = step.saved
-        return released
+        if self._saved is None or released:
+            return released
+        try:
+            # Its tools may work on what it has just saved.
+            self.tools = await self._agent.tools(agent_run(self.run, self._offered), self._saved)
+        except AgentFailedError as error:
+            await self._fail(error.code, error.message)
+            return True
+        return False
 
     async def _count(self, name: str) -> int:
         return await self._engine.store.runs.count(self.run.id, name)

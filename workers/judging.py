@@ -252,13 +252,13 @@ def heard(says: Says, verdict: Judgement, standing: Standing) -> Judgement:
         if verdict.grant == "":
             found = Judgement(verdict=Verdict.ALLOW, grant="own", why="the agent allows it")
     elif verdict.verdict is Verdict.ALLOW and (says is Says.INSIST or verdict.grant == "read_only"):
-        found = _asked(standing)
+        found = _asked(standing, insists=says is Says.INSIST)
     return replace(found, grant=f"{_AGENT}{says}:{found.grant}")
 
 
-def _asked(standing: Standing) -> Judgement:
+def _asked(standing: Standing, *, insists: bool) -> Judgement:
     """What an agent's wish to ask comes to, where no rule may answer for a person."""
-    if standing.mode is Mode.AUTONOMOUS:
+    if standing.mode is Mode.AUTONOMOUS and not insists:
         return Judgement(verdict=Verdict.ALLOW, grant="mode", why="autonomous mode")
     if standing.human_in_the_loop:
         return Judgement(verdict=Verdict.ASK, grant="", why="the agent asks")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from signoff.domain.error import GateRefusedError, InvalidFieldError
-from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.gate import AGENT_RULE, Gate, GateKind, GateState
 from signoff.domain.jsontext import sorted_compact
 from signoff.domain.question import (
     APPROVE,
@@ -64,6 +64,8 @@ class Settlement:
     answers: dict[str, str] | None = None
     plan_approved: bool = False
     remember_tools: tuple[str, ...] = ()
+    #: The suggested rules that were accepted, for the agent that suggested them.
+    rules: tuple[dict[str, Any], ...] = ()
 
 
 def settle(
@@ -197,6 +199,7 @@ def _allow(gate: Gate, decision: Decision, check_input: CheckInput) -> Settlemen
         raise InvalidFieldError("a retry cannot be remembered", field="remember")
     if retry and decision.input is not None:
         raise InvalidFieldError("a retry runs the input that was approved", field="input")
+    accepted = _accepted(gate, decision)
     input_json = digest = None
     if decision.input is not None:
         text, edited = check_input(gate.tool, decision.input)
@@ -208,19 +211,24 @@ def _allow(gate: Gate, decision: Decision, check_input: CheckInput) -> Settlemen
         allows=True,
         input_json=input_json,
         digest=digest,
-        remember_tools=_remembered(gate, decision),
+        remember_tools=_remembered(accepted),
+        rules=accepted,
     )
 
 
-def _remembered(gate: Gate, decision: Decision) -> tuple[str, ...]:
+def _accepted(gate: Gate, decision: Decision) -> tuple[dict[str, Any], ...]:
     for n, rule in enumerate(decision.rules):
         if dict(rule) not in gate.suggested_rules:
             msg = "only rules that the gate suggested can be accepted"
             raise InvalidFieldError(msg, field=f"rules.{n}")
-    accepted = [str(rule["tool"]) for rule in decision.rules]
     if decision.remember:
-        accepted += [str(rule["tool"]) for rule in gate.suggested_rules]
-    return tuple(dict.fromkeys(accepted))
+        return gate.suggested_rules
+    return tuple(rule for rule in gate.suggested_rules if rule in map(dict, decision.rules))
+
+
+def _remembered(accepted: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The tools that are allowed from now on; what only the agent can read is left to it."""
+    return tuple(dict.fromkeys(str(r["tool"]) for r in accepted if AGENT_RULE not in r))
 
 
 def _refuse_grant(decision: Decision, why: str) -> None:

@@ -12,6 +12,8 @@ from signoff.domain.question import ASK_USER_TOOL, ask_user_questions, plan_ques
 
 ASK_TOOL = "AskUserQuestion"
 PLAN_TOOL = "ExitPlanMode"
+#: The key of a suggested rule that means something to the agent only, which asked with it.
+AGENT_RULE = "agent_rule"
 
 
 class GateKind(StrEnum):

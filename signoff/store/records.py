@@ -155,7 +155,7 @@ def _call(n: int, raw: Mapping[str, str]) -> Call:
     def get(name: str) -> str | None:
         return raw.get(f"{n}.{name}")
 
-    seq, result = get("seq"), get("result")
+    seq, result, rules = get("seq"), get("result"), get("rules")
     return Call(
         n=n,
         id=raw[f"{n}.id"],
@@ -170,6 +170,7 @@ def _call(n: int, raw: Mapping[str, str]) -> Call:
         run_input_json=get("run_input"),
         run_digest=raw[f"{n}.run_digest"],
         result=json.loads(result) if result else None,
+        rules=tuple(json.loads(rules)) if rules else (),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from signoff.agents import Advance, AgentCall, AgentFailedError, AgentRun, Step, ToolSpec
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
-from signoff.domain.message import ToolUse
+from signoff.domain.message import Message, ToolUse
 from signoff.domain.question import ASK_SCHEMA, PLAN_SCHEMA
 from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
@@ -28,7 +28,7 @@ class NativeAgent:
         """The model's next answer."""
         try:
             reply = await self._model.reply(
-                request_of(turn), on_text=turn.on_text, count=turn.count
+                request_of(turn.run, turn.messages), on_text=turn.on_text, count=turn.count
             )
         except ModelError as error:
             raise AgentFailedError(
@@ -44,9 +44,8 @@ class NativeAgent:
         )
 
 
-def request_of(turn: Advance) -> ModelRequest:
+def request_of(run: AgentRun, messages: Sequence[Message]) -> ModelRequest:
     """What the model is asked for the next step."""
-    run = turn.run
     specs = [
         ToolSpec(name=tool.name, description=tool.description, input_schema=tool.input_schema)
         for tool in run.tools.values()
@@ -72,7 +71,7 @@ def request_of(turn: Advance) -> ModelRequest:
         turn=run.turn,
         model=run.model,
         instructions=run.instructions,
-        messages=turn.messages,
+        messages=tuple(messages),
         tools=tuple(specs),
         metadata=run.metadata,
         plan_mode=run.planning,

@@ -270,7 +270,7 @@ local function close_gate(run, req, gate)
 end
 
 -- Settles one pending gate and gives its call the consequence. s = {state, fp, by, reason,
--- answers, result, call = 'allowed'|'done', grant, input, digest, plan_ok}.
+-- answers, result, call = 'allowed'|'done', grant, input, digest, plan_ok, rules}.
 local function settle(run, req, gate, s)
   local n = gate.n
   redis.call('HSET', P .. 'gate:' .. req, 'state', s.state, 'fp', s.fp, 'by', s.by,
@@ -281,6 +281,7 @@ local function settle(run, req, gate, s)
     redis.call('HSET', run.calls, n .. '.state', 'allowed', n .. '.seq', seq,
       n .. '.grant', s.grant, n .. '.run_digest', s.digest or gate.digest)
     if given(s.input) then redis.call('HSET', run.calls, n .. '.run_input', blob(s.input)) end
+    if given(s.rules) then redis.call('HSET', run.calls, n .. '.rules', blob(s.rules)) end
     add(run, 'todo', 1)
   else
     redis.call('HSET', run.calls, n .. '.state', 'done', n .. '.result', blob(s.result))

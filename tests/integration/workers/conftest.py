@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from signoff.canonical import canonical, digest
+from signoff.declared import SchemaInputs
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, cut_off, results_message
 from signoff.domain.decision import Decision, settle
@@ -114,13 +115,19 @@ class Bench:
     async def gates(self, run_id: int) -> list[Gate]:
         return [g for g in await self.store.runs.gates(run_id) if g.state == "pending"]
 
-    async def decide(self, run_id: int, *decisions: Decision) -> Decided:
+    async def decide(
+        self, run_id: int, *decisions: Decision, schema: dict[str, Any] | None = None
+    ) -> Decided:
         run, gates = await self.store.runs.load_with_gates(ACCOUNT, run_id)
         by_id = {gate.id: gate for gate in gates}
         verdicts = [
             Verdict(
                 gate_id=d.request_id,
-                settlement=settle(by_id[d.request_id], d, check_input=self.check),
+                settlement=settle(
+                    by_id[d.request_id],
+                    d,
+                    check_input=self.check if schema is None else checker(schema),
+                ),
                 by="test",
                 reason=d.reason,
                 expected_digest=d.expected_digest,
@@ -184,7 +191,7 @@ class Bench:
             fanout=await publisher.fanout(run, events.RUN_CANCELLED),
         )
 
-    async def reply(self, run_id: int, text: str) -> None:
+    async def reply(self, run_id: int, text: str, *before: Message) -> None:
         """The next turn of a run that has ended."""
         publisher = self.engine.publisher
         run = await self.store.runs.load(ACCOUNT, run_id)
@@ -193,7 +200,7 @@ class Bench:
             event=publisher.run_event(run, events.RUN_STARTED, status="running"),
             fanout=await publisher.fanout(run, events.RUN_STARTED),
         )
-        turn = NewTurn(message_id=next(self.ids), messages=[said], announcements=[started])
+        turn = NewTurn(message_id=next(self.ids), messages=[*before, said], announcements=[started])
         await self.store.turns.start(run, turn, queued=False)
 
     async def calls(self, run_id: int) -> list[Call]:
@@ -201,6 +208,16 @@ class Bench:
 
     async def status(self, run_id: int) -> str:
         return (await self.store.runs.load(ACCOUNT, run_id)).status.value
+
+
+def checker(schema: dict[str, Any]) -> Callable[[str, Any], tuple[str, str]]:
+    """Checks an edit by the schema that the gate kept, as the service does."""
+
+    def check(name: str, value: Any) -> tuple[str, str]:
+        SchemaInputs(schema).check(dict(value))
+        return canonical(dict(value)).decode(), digest(name, dict(value))
+
+    return check
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from signoff.domain.decision import Decision
 from signoff.domain.gate import GateKind
 from signoff.domain.rule import Verdict
 from tests.integration.workers.conftest import ACCOUNT, Bench, calls
-from workers.asking import request_of
+from workers.agent.native import request_of
+from workers.asking import agent_run
 from workers.driver import Driver
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +78,7 @@ async def test_declared_tools_are_offered_beside_any_list(bench: Bench) -> None:
     (held,) = await bench.take()
     tools = await bench.engine.tools.of(held.run)
     assert list(tools) == ["look", "book"]
-    offered = request_of(held.run, tools, []).tools
+    offered = request_of(agent_run(held.run, tools), []).tools
     assert [spec.name for spec in offered][:2] == ["look", "book"]
     assert offered[1].input_schema == BOOK["input_schema"]
     assert run_id == held.run.id

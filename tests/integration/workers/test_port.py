@@ -101,7 +101,7 @@ async def test_an_agent_goes_on_from_what_it_saved(bench: Bench, log: list[str])
         (Says.ALLOW, "autonomous", "completed"),
         (Says.ASK, "approval", "awaiting_approval"),
         (Says.ASK, "autonomous", "completed"),
-        (Says.INSIST, "autonomous", "completed"),
+        (Says.INSIST, "autonomous", "awaiting_approval"),
         (Says.INSIST, "approval", "awaiting_approval"),
     ],
 )
