@@ -14,6 +14,7 @@ from signoff.agents import (
     AgentCall,
     AgentFailedError,
     AgentRun,
+    Count,
     Outcome,
     Step,
 )
@@ -140,6 +141,29 @@ def checked(step: Step) -> Step:
         raise AgentFailedError("agent_error", msg)
     earlier = tuple(replace(part, text=well_formed(part.text)) for part in step.earlier)
     return replace(step, text=well_formed(step.text), earlier=earlier)
+
+
+def demand(
+    run: AgentRun,
+    messages: Sequence[Message],
+    calls: Sequence[Call],
+    *,
+    saved: bytes | None,
+    count: Count,
+) -> Advance:
+    """What an agent is asked for its next step; ``calls`` are those of the step before."""
+    return Advance(
+        run=run,
+        messages=tuple(messages),
+        outcomes=outcomes(calls),
+        saved=saved,
+        on_text=_unheard,
+        count=count,
+    )
+
+
+async def _unheard(_: str) -> None:
+    """Each try of a step has a listener of its own."""
 
 
 def outcomes(calls: Sequence[Call]) -> tuple[Outcome, ...]:

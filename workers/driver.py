@@ -10,10 +10,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from signoff.agents import Advance, Agent, AgentFailedError, Step
+from signoff.agents import Agent, AgentFailedError, Step
 from signoff.domain import event as events
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
@@ -27,17 +27,10 @@ from signoff.store.records import RunRecord
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
 from signoff.tooldef import Tool
 from workers.agent.native import NativeAgent
-from workers.asking import (
-    agent_run,
-    ask_agent,
-    call_frames,
-    earlier_frames,
-    outcomes,
-    spoken,
-)
+from workers.asking import agent_run, ask_agent, call_frames, demand, earlier_frames, spoken
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.judging import Basis, JudgedStep, kept_schema
+from workers.judging import Basis, JudgedStep, fresh_calls, kept_schema
 from workers.output import Answer, answer_of
 from workers.turns import next_turn
 
@@ -260,12 +253,11 @@ class Driver:
             return True
         before = await engine.insist(engine.histories.load, run.id)
         results = self._results()
-        turn = Advance(
-            run=agent_run(run, self._offered),
-            messages=(*before, *results),
-            outcomes=outcomes(self.calls) if results else (),
+        turn = demand(
+            agent_run(run, self._offered),
+            [*before, *results],
+            self.calls if results else (),
             saved=self._saved,
-            on_text=_unheard,
             count=self._count,
         )
         try:
@@ -328,13 +320,7 @@ class Driver:
         rules_v: str,
     ) -> StepCommit:
         engine, run = self._engine, self.run
-        usage = {
-            "input_tokens": step.usage.input_tokens,
-            "output_tokens": step.usage.output_tokens,
-            "cache_read_tokens": step.usage.cache_read_tokens,
-            "cache_creation_tokens": step.usage.cache_creation_tokens,
-            "cost_micros": step.usage.cost_micros,
-        }
+        usage = asdict(step.usage)
         pause = fanout = ending = None
         if judged.gates:
             rows = [
@@ -420,21 +406,7 @@ class Driver:
             usage=_added(self.run.usage, usage),
             wake=wake,
         )
-        self.calls = [
-            Call(
-                n=n,
-                id=call.id,
-                tool=call.tool,
-                input_json=call.input_json,
-                digest=call.digest,
-                state=call.state,
-                effect=call.effect,
-                grant=call.grant,
-                run_digest=call.digest,
-                result=call.result,
-            )
-            for n, call in enumerate(judged.calls)
-        ]
+        self.calls = fresh_calls(judged.calls)
 
     def _results(self) -> list[Message]:
         """The tool message of the step that is done, in the order the model asked."""
@@ -471,10 +443,6 @@ class Driver:
 
 def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: n + more.get(name, 0) for name, n in total.items()}
-
-
-async def _unheard(_: str) -> None:
-    """Each try of a step has a listener of its own."""
 
 
 def _step_frames(judged: JudgedStep, ending: Ending | None) -> list[bytes]:

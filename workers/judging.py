@@ -273,6 +273,25 @@ def _said(grant: str) -> Says:
     return Says(grant.split(":")[1])
 
 
+def fresh_calls(calls: Sequence[NewCall]) -> list[Call]:
+    """The calls as the store has them right after the commit of their step."""
+    return [
+        Call(
+            n=n,
+            id=call.id,
+            tool=call.tool,
+            input_json=call.input_json,
+            digest=call.digest,
+            state=call.state,
+            effect=call.effect,
+            grant=call.grant,
+            run_digest=call.digest,
+            result=call.result,
+        )
+        for n, call in enumerate(calls)
+    ]
+
+
 def effect_of(tool: Tool) -> Effect:
     """What running the tool twice would mean, as its declaration says."""
     if tool.read_only:
