@@ -5,7 +5,7 @@ WORKDIR /source
 COPY . .
 RUN python -m venv /opt/signoff \
     && /opt/signoff/bin/pip install --no-cache-dir --disable-pip-version-check \
-        -c constraints.txt '.[server,models]'
+        -c constraints.txt '.[server,mcp,models]'
 
 FROM python:3.11-slim-bookworm
 RUN groupadd --system --gid 10001 signoff \

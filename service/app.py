@@ -127,11 +127,13 @@ def make_context(settings: Settings, toolbox: Toolbox) -> Context:
         store=store,
         publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
         toolbox=toolbox,
+        mcp_servers=frozenset(settings.mcp_servers),
         models=ModelNames(
             default=settings.default_model,
             anthropic=settings.anthropic_api_key is not None,
             openai=settings.openai_api_key is not None or settings.openai_base_url is not None,
             scripted=settings.scripted_model,
+            agents=frozenset(settings.agents),
         ),
         hints=Hints(make_celery(settings.broker_url)),
         keys=Keys(store.accounts, clock=time.monotonic),

@@ -49,6 +49,8 @@ class Context:
     store: Store
     publisher: Publisher
     toolbox: Mapping[str, Tool]
+    #: The names of the MCP servers that the workers know.
+    mcp_servers: frozenset[str]
     models: ModelNames
     hints: Hints
     keys: Keys

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from service.context import TRIES, Context, unscoped
 from service.idempotency import body_digest, reused
+from signoff.declared import check_external_tools
 from signoff.domain import event as events
 from signoff.domain.allowance import period_of
 from signoff.domain.approval import Approval
@@ -26,6 +27,7 @@ from signoff.domain.expiry import Limits
 from signoff.domain.frame import TURN_START, frame
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
+from signoff.mcpserver import server_of
 from signoff.model_name import SCRIPTED
 from signoff.script import check_script
 from signoff.shape import shape_of
@@ -33,7 +35,6 @@ from signoff.store import keys
 from signoff.store.agents import Agent
 from signoff.store.records import RunRecord
 from signoff.store.runs import NewRun, WrittenRun
-from signoff.tooldef import Tool
 from signoff.wire.body import Approvers
 from signoff.wire.run import MAX_TURNS, CreateRun
 
@@ -51,6 +52,7 @@ CODES = (
     "invalid_script",
     "not_found",
     "unknown_model",
+    "reserved_tool",
     "unknown_tool",
 )
 
@@ -65,7 +67,9 @@ class Order:
     body: CreateRun
     #: None: the agent's, or the configured one.
     model: str | None
-    tools: list[str] | None
+    external_tools: list[dict[str, Any]]
+    #: None: the agent's, or all.
+    mcp_servers: list[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,8 @@ class Start:
     human: bool
     model: str
     limits: Limits
+    tools: list[str] | None
+    external_tools: list[dict[str, Any]]
 
 
 def read_order(context: Context, account: str, body: CreateRun, *, by: str) -> Order:
@@ -97,10 +103,19 @@ def read_order(context: Context, account: str, body: CreateRun, *, by: str) -> O
     if body.output_schema is not None:
         _check_schema(body.output_schema)
         shape_of(body.output_schema, field="output_schema")
-    tools = None if body.tools is None else check_tools(context.toolbox, body.tools)
+    declared = [item.declaration() for item in body.external_tools or ()]
+    check_external_tools(declared, loaded=context.toolbox)
+    servers = None if body.mcp_servers is None else check_servers(context, body.mcp_servers)
     model = None if body.model is None else _model(context, body.model, body)
     check_approvers(body.approvers)
-    return Order(account=account, by=by, body=body, model=model, tools=tools)
+    return Order(
+        account=account,
+        by=by,
+        body=body,
+        model=model,
+        external_tools=declared,
+        mcp_servers=servers,
+    )
 
 
 async def create(context: Context, order: Order) -> Created:
@@ -228,7 +243,18 @@ async def _start(context: Context, order: Order) -> Start:
     user_id = agent.user_id if body.user_id is None else body.user_id
     model = order.model or _model(context, agent.model, body)
     limits = await _limits(context, order, agent)
-    return Start(agent=agent, user_id=user_id, mode=mode, human=human, model=model, limits=limits)
+    declared = _external_tools(context, order, agent)
+    tools = agent.tools if body.tools is None else check_tools(context, body.tools, declared)
+    return Start(
+        agent=agent,
+        user_id=user_id,
+        mode=mode,
+        human=human,
+        model=model,
+        limits=limits,
+        tools=tools,
+        external_tools=declared,
+    )
 
 
 async def _limits(context: Context, order: Order, agent: Agent) -> Limits:
@@ -257,6 +283,18 @@ async def _agent(context: Context, order: Order) -> Agent:
         await _demand_user(context, order.account, body.user_id or agent.user_id)
     check_enabled(agent)
     return agent
+
+
+def _external_tools(context: Context, order: Order, agent: Agent) -> list[dict[str, Any]]:
+    """The agent's and the order's; of one name the order's."""
+    inherited = agent.profile.get("external_tools")
+    if not inherited:
+        return order.external_tools
+    by_name = {item["name"]: item for item in [*inherited, *order.external_tools]}
+    declared = list(by_name.values())
+    # Together they may be too many, and a tool of that name may have been loaded since.
+    check_external_tools(declared, loaded=context.toolbox)
+    return declared
 
 
 def check_enabled(agent: Agent) -> None:
@@ -302,7 +340,11 @@ def _config(order: Order, start: Start) -> dict[str, Any]:
     return {
         "model": start.model,
         "instructions": agent.instructions if body.instructions is None else body.instructions,
-        "tools": agent.tools if order.tools is None else order.tools,
+        "tools": start.tools,
+        "mcp_servers": agent.profile.get("mcp_servers")
+        if order.mcp_servers is None
+        else order.mcp_servers,
+        **({"external_tools": start.external_tools} if start.external_tools else {}),
         "metadata": body.metadata,
         "max_turns": body.max_turns or MAX_TURNS,
         "name": agent.name,
@@ -328,12 +370,28 @@ def check_approvers(given: Approvers | None) -> Approval | None:
     return None if found is None else found.checked()
 
 
-def check_tools(toolbox: Mapping[str, Tool], names: Sequence[str]) -> list[str]:
-    """The names, each once; raises InvalidFieldError for one that no loaded tool has."""
+def check_tools(
+    context: Context, names: Sequence[str], declared: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """The names, each once; raises InvalidFieldError for one that no tool has.
+
+    Which tools an MCP server has is known to the workers only, so any name of one will do.
+    """
+    external = {item["name"] for item in declared}
     for n, name in enumerate(names):
-        if name not in toolbox:
+        known = name in context.toolbox or name in external
+        if not known and server_of(name) not in context.mcp_servers:
             msg = f"tools.{n}: no tool is called {name[:64]!a}"
             raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
+    return list(dict.fromkeys(names))
+
+
+def check_servers(context: Context, names: Sequence[str]) -> list[str]:
+    """The names, each once; raises InvalidFieldError for one that no configured server has."""
+    for n, name in enumerate(names):
+        if name not in context.mcp_servers:
+            msg = f"mcp_servers.{n}: no MCP server is called {name[:64]!a}"
+            raise InvalidFieldError(msg, field=f"mcp_servers.{n}")
     return list(dict.fromkeys(names))
 
 

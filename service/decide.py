@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from service.context import TRIES, Context
 from service.errors import status_of
 from service.render import standing_body
 from signoff.canonical import digest
+from signoff.declared import SchemaInputs
 from signoff.domain import event as events
 from signoff.domain.approval import Decider, settles
 from signoff.domain.decision import Checked, CheckInput, Decision, Settlement, settle
@@ -32,13 +34,17 @@ from signoff.domain.frame import frame, result_frames
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.domain.suggestion import suggested_rules
+from signoff.shape import shape_of
 from signoff.store import decisions as stored
 from signoff.store.records import RunRecord
 from signoff.store.runs import dumps
 from signoff.subject import subject
 from signoff.tooldef import Tool
+from signoff.toolschema import Inputs
 
 logger = logging.getLogger(__name__)
+#: What a request calls its items that are nothing but results.
+RESULTS = "results"
 
 #: What may be wrong with a decision.
 CODES = (
@@ -108,7 +114,10 @@ async def decide(context: Context, docket: Docket) -> Ruling:
 
 
 async def decide_batch(context: Context, docket: Docket) -> Ruling:
-    """Applies all decisions or none; the error names the first in the way, ``decisions[i]``."""
+    """Applies all decisions or none; the error names the first in the way, ``decisions[i]``.
+
+    Of results the items are ``results[i]``, whose fields stand in the item itself.
+    """
     try:
         return await _decide(context, docket)
     except _RefusedError as refused:
@@ -122,12 +131,14 @@ async def decide_batch(context: Context, docket: Docket) -> Ruling:
             for n, error in refused.refusals
         ]
         n, first = refused.refusals[0]
-        at = f"{docket.under}[{n}]"
+        at, field = f"{docket.under}[{n}]", first.field
+        if field is not None and docket.under == RESULTS:
+            field = field.removeprefix("result").removeprefix(".")
         raise SignoffError(
             f"{at}: {first.message}",
             code=first.code,
-            field=f"{at}.{first.field}" if first.field else at,
-            details={**first.details, "decisions": rows},
+            field=f"{at}.{field}" if field else at,
+            details={**first.details, RESULTS if docket.under == RESULTS else "decisions": rows},
         ) from None
 
 
@@ -248,7 +259,8 @@ async def _settle_all(
                     gate,
                     decision,
                     check_input=_checker(context, run, gate, rules),
-                    suggest=partial(_suggest, context.toolbox),
+                    check_output=_check_output,
+                    suggest=partial(_suggest, context.toolbox, gate),
                 )
             )
         except SignoffError as error:
@@ -276,10 +288,14 @@ async def _check_decider(context: Context, run: RunRecord, gate: Gate, decider: 
 
 
 def _suggest(
-    toolbox: Mapping[str, Tool], name: str, tool_input: Mapping[str, Any]
-) -> list[dict[str, str]]:
+    toolbox: Mapping[str, Tool], gate: Gate, name: str, tool_input: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The suggestions for an edited input; of a tool that only workers know, the ones for any."""
     tool = toolbox.get(name)
-    return [] if tool is None else suggested_rules(subject(name, tool, tool_input))
+    if tool is None:
+        whole = {"tool": name, "effect": Verdict.ALLOW.value}
+        return [rule for rule in gate.suggested_rules if rule == whole]
+    return [*suggested_rules(subject(name, tool, tool_input))]
 
 
 def _checker(context: Context, run: RunRecord, gate: Gate, rules: Sequence[Rule]) -> CheckInput:
@@ -287,7 +303,8 @@ def _checker(context: Context, run: RunRecord, gate: Gate, rules: Sequence[Rule]
 
     def check(name: str, tool_input: Mapping[str, Any]) -> Checked:
         if gate.state is GateState.PENDING:
-            _check_edit(context, run, rules, name, tool_input)
+            _check_edit(_inputs(context.toolbox, gate), tool_input)
+            _check_rules(context, run, rules, name, tool_input)
         try:
             return dumps(tool_input), digest(name, tool_input)
         except NotCanonicalError as error:
@@ -296,28 +313,49 @@ def _checker(context: Context, run: RunRecord, gate: Gate, rules: Sequence[Rule]
     return check
 
 
-def _check_edit(
+def _inputs(toolbox: Mapping[str, Tool], gate: Gate) -> Inputs:
+    """What an edited input is checked against: as it stood when the gate was opened, if kept."""
+    if gate.input_schema is not None:
+        return SchemaInputs(json.loads(gate.input_schema))
+    tool = toolbox.get(gate.tool)
+    if tool is None:
+        msg = "the tool is not loaded any more, so an edited input cannot be checked"
+        raise InvalidFieldError(msg, code="unknown_tool", field="input")
+    return tool.parameters
+
+
+def _check_edit(inputs: Inputs, tool_input: Mapping[str, Any]) -> None:
+    try:
+        inputs.check(tool_input)
+    except InvalidToolInputError as error:
+        field = f"input.{error.field}" if error.field else "input"
+        msg = f"input: {error.message}"
+        raise InvalidFieldError(msg, code=error.code, field=field) from error
+
+
+def _check_rules(
     context: Context,
     run: RunRecord,
     rules: Sequence[Rule],
     name: str,
     tool_input: Mapping[str, Any],
 ) -> None:
-    tool = context.toolbox.get(name)
-    if tool is None:
-        msg = "the tool is not loaded any more, so an edited input cannot be checked"
-        raise InvalidFieldError(msg, code="unknown_tool", field="input")
-    try:
-        tool.check(tool_input)
-    except InvalidToolInputError as error:
-        field = f"input.{error.field}" if error.field else "input"
-        msg = f"input: {error.message}"
-        raise InvalidFieldError(msg, code=error.code, field=field) from error
-    call = subject(name, tool, tool_input)
+    call = subject(name, context.toolbox.get(name), tool_input)
     deny = denied_by(call, user_id=run.user_id, rules=rules, now_ms=context.now_ms())
     if deny is not None:
         msg = f"deny rule {deny.id} forbids the edited call"
         raise InvalidFieldError(msg, code="denied_by_rule", field="input")
+
+
+def _check_output(gate: Gate, output: Any) -> None:
+    """Of a settled gate the output is only compared, never judged again."""
+    if gate.output_schema is None or gate.state is not GateState.PENDING:
+        return
+    wrong = shape_of(gate.output_schema, field="output_schema").misfit(output)
+    if wrong is not None:
+        field = f"result.output.{wrong.field}" if wrong.field else "result.output"
+        msg = f"the output is not what the tool declares: {wrong}"
+        raise InvalidFieldError(msg, field=field)
 
 
 def _refusals(run: RunRecord, outcomes: Sequence[stored.Outcome]) -> list[tuple[int, SignoffError]]:

@@ -21,6 +21,8 @@ def agent_body(agent: Agent, activity: Activity) -> AgentBody:
         "id": agent.id,
         "name": agent.name,
         "instructions": agent.instructions,
+        "external_tools": profile.get("external_tools") or [],
+        "mcp_servers": profile.get("mcp_servers"),
         "role": profile.get("role"),
         "goals": profile.get("goals"),
         "user_id": agent.user_id,

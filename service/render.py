@@ -78,6 +78,8 @@ def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
         "plan_approved": run.plan_approved,
         "model": config.get("model"),
         "tools": config.get("tools"),
+        "external_tools": config.get("external_tools") or [],
+        "mcp_servers": config.get("mcp_servers"),
         "max_turns": config.get("max_turns"),
         "remind_after": config.get("remind_after"),
         "expires_in": config.get("expires_in"),
@@ -153,7 +155,7 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> PermissionRequestBo
     tool, tool_input = gate.listed
     pending = gate.state is GateState.PENDING
     can_remember = gate.kind is GateKind.TOOL_APPROVAL and bool(gate.suggested_rules)
-    return {
+    body: PermissionRequestBody = {
         "request_id": gate.id,
         "run_id": gate.run_id,
         "kind": gate.kind.value,
@@ -194,6 +196,9 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> PermissionRequestBo
         "timeout_seconds": TIMEOUT_HINT_S,
         "script": None,
     }
+    if gate.output_schema is not None:
+        body["output_schema"] = gate.output_schema
+    return body
 
 
 def open_request_body(gate: Gate, run: RunRecord) -> OpenRequestBody:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from service.context import TRIES, Context
+from service.create import check_tools
 from service.idempotency import body_digest, reused
 from signoff.domain import event as events
 from signoff.domain.call import TURN_ENDED, cut_off, results_message
@@ -65,10 +66,7 @@ def read_override(context: Context, run: RunRecord, body: Reply) -> Override:
     if mode is not None and mode.needs_person and not stays:
         msg = f"permission_mode {mode} needs human_in_the_loop: true"
         raise InvalidFieldError(msg, field="permission_mode")
-    for n, name in enumerate(body.tools or ()):
-        if name not in context.toolbox:
-            msg = f"tools.{n}: no tool is called {name[:64]!a}"
-            raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
+    check_tools(context, body.tools or (), run.config.get("external_tools") or ())
     return Override(mode=mode, human=human, tools=list(body.tools) if body.tools else None)
 
 

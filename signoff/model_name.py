@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from signoff.domain.error import InvalidFieldError
 
 SCRIPTED = "scripted"
+#: What the name of an agent of the operator begins with.
+AGENT = "agent:"
 # The short names that clients of the seed send; all mean the configured default.
 ALIASES = frozenset({"sonnet", "opus", "haiku"})
 
@@ -22,9 +24,11 @@ class ModelNames:
     anthropic: bool = False
     openai: bool = False
     scripted: bool = False
+    #: The agents of the operator, without the prefix.
+    agents: frozenset[str] = frozenset()
 
     def resolve(self, name: str | None) -> str:
-        """The full name of the model to use: ``provider:model`` or ``scripted``.
+        """The full name of the model to use: ``provider:model``, ``agent:name`` or ``scripted``.
 
         Raises InvalidFieldError, code ``unknown_model``, for a name without a configured provider.
         """
@@ -40,6 +44,8 @@ class ModelNames:
         """True when ``name`` is a full name whose provider can be called from here."""
         if name == SCRIPTED:
             return self.scripted
+        if name.startswith(AGENT):
+            return name.removeprefix(AGENT) in self.agents
         found = _QUALIFIED.fullmatch(name)
         if found is None:
             return False

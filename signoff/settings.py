@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from signoff.domain.delivery import DEFAULT_SCHEDULE
 from signoff.domain.error import SettingsError
+from signoff.mcpserver import McpServer, read_servers
 from signoff.model_name import SCRIPTED
 
 _MAX_DELAY_S = 30 * 86_400.0
@@ -22,6 +22,7 @@ _FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _DECIMAL = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})")
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_IMPORT = re.compile(rf"([A-Za-z0-9_-]{{1,64}})\s*=\s*({_MODULE.pattern}:{_MODULE.pattern})")
 _FLAGS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -38,7 +39,10 @@ class Settings:
     secret_keys: tuple[str, ...] = field(repr=False)
     public_url: str | None
     tools: str
-    mcp_servers: str | None = field(repr=False)
+    #: Name to ``module:attribute``.
+    agents: Mapping[str, str]
+    agent_timeout_s: float
+    mcp_servers: Mapping[str, McpServer]
     webhook_allow: str | None
     webhook_schedule: tuple[float, ...]
     lease_s: float
@@ -75,7 +79,9 @@ class Settings:
             secret_keys=read.fernet_keys("SIGNOFF_SECRET_KEYS"),
             public_url=read.http_url("SIGNOFF_PUBLIC_URL"),
             tools=read.modules("SIGNOFF_TOOLS"),
-            mcp_servers=read.json_object("SIGNOFF_MCP_SERVERS"),
+            agents=read.import_paths("SIGNOFF_AGENTS"),
+            agent_timeout_s=read.decimal("SIGNOFF_AGENT_TIMEOUT_S", 900.0, low=1.0, high=86400.0),
+            mcp_servers=read.mcp_servers("SIGNOFF_MCP_SERVERS"),
             webhook_allow=read.networks("SIGNOFF_WEBHOOK_ALLOW"),
             webhook_schedule=read.delays("SIGNOFF_WEBHOOK_SCHEDULE", DEFAULT_SCHEDULE),
             lease_s=read.decimal("SIGNOFF_LEASE_S", 30.0, low=0.1, high=3600.0),
@@ -169,17 +175,8 @@ class _Reader:
             _refuse(name, "names the same key twice")
         return tuple(keys)
 
-    def json_object(self, name: str) -> str | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            servers = json.loads(value)
-        except (ValueError, RecursionError):
-            servers = None
-        if not isinstance(servers, dict):
-            _refuse(name, "must be a JSON object of server names and their settings")
-        return value
+    def mcp_servers(self, name: str) -> dict[str, McpServer]:
+        return read_servers(self.text(name), setting=name)
 
     def modules(self, name: str) -> str:
         modules = [item.strip() for item in (self.text(name) or "").split(",") if item.strip()]
@@ -187,6 +184,22 @@ class _Reader:
             if not _MODULE.fullmatch(module):
                 _refuse(name, f"must be module names with commas between, not {_shorten(module)}")
         return ",".join(modules)
+
+    def import_paths(self, name: str) -> dict[str, str]:
+        paths: dict[str, str] = {}
+        for item in (part.strip() for part in (self.text(name) or "").split(",")):
+            if not item:
+                continue
+            found = _IMPORT.fullmatch(item)
+            if found is None:
+                _refuse(
+                    name,
+                    f"must be name=module:attribute, with commas between, not {_shorten(item)}",
+                )
+            if found[1] in paths:
+                _refuse(name, f"names {_shorten(found[1])} twice")
+            paths[found[1]] = found[2]
+        return paths
 
     def networks(self, name: str) -> str | None:
         if name not in self._environ:

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from signoff.domain.error import SettingsError
-from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
-from signoff.domain.output import OUTPUT_TOOL
+from signoff.declared import RESERVED
+from signoff.domain.error import InvalidFieldError, SettingsError
+from signoff.mcpserver import MCP_PREFIX
+from signoff.shape import shape_of
 from signoff.tooldef import Tool
 
 SETTING = "SIGNOFF_TOOLS"
-# The engine answers these itself; a tool of that name would never run.
-RESERVED = frozenset({ASK_TOOL, PLAN_TOOL, OUTPUT_TOOL})
 
 
 class Toolbox(Mapping[str, Tool]):
@@ -39,7 +38,7 @@ class Toolbox(Mapping[str, Tool]):
     def load(cls, names: str, cwd: str | Path) -> Toolbox:
         """The tools of the comma-separated module ``names``, looked up in ``cwd`` first."""
         modules: dict[str, ModuleType] = {}
-        with _first_on_path(str(Path(cwd).resolve())):
+        with first_on_path(str(Path(cwd).resolve())):
             for name in (part.strip() for part in names.split(",")):
                 if name:
                     modules[name] = _import(name)
@@ -60,6 +59,13 @@ class Toolbox(Mapping[str, Tool]):
     def _add(self, item: Tool, source: str) -> None:
         if item.name in RESERVED:
             _refuse(f"{source} declares {item.name}, a name that Signoff itself answers")
+        if item.name.startswith(MCP_PREFIX):
+            _refuse(f"{source} declares {item.name}; {MCP_PREFIX} is for tools of MCP servers")
+        if item.output_schema is not None:
+            try:
+                shape_of(item.output_schema, field="output_schema")
+            except InvalidFieldError as error:
+                _refuse(f"{source}: the result of {item.name} cannot be checked: {error.message}")
         standing = self._tools.get(item.name)
         if standing is item:  # bound to two names, or imported by another tool module
             return
@@ -89,7 +95,7 @@ def _import(name: str) -> ModuleType:
 
 
 @contextmanager
-def _first_on_path(folder: str) -> Generator[None]:
+def first_on_path(folder: str) -> Generator[None]:
     """Have ``folder`` first on the import path, and last afterwards.
 
     Tools may import their neighbours later, but no file there may replace a module that the

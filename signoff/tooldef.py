@@ -17,10 +17,10 @@ from pydantic_core import to_json
 
 from signoff.domain.error import InvalidToolInputError, SignoffError
 from signoff.strictjson import well_formed
-from signoff.toolschema import Parameters, ToolDefinitionError
+from signoff.toolschema import Inputs, Parameters, ToolDefinitionError, result_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
 
 __all__ = [
     "CallContext",
@@ -92,17 +92,21 @@ def use_call(context: CallContext) -> Generator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool:
-    """A function that a model may call; made by ``@tool``, still callable as itself."""
+    """Something that a model may call; made by ``@tool``, still callable as its function."""
 
     name: str
     description: str
     function: Callable[..., Any]
-    parameters: Parameters
+    parameters: Inputs
     read_only: bool
     idempotent: bool
     timeout: float | None
     external: bool
     patterns: Patterns | None
+    #: What the result of an external call must look like, if that is declared.
+    output_schema: Mapping[str, Any] | None = None
+    #: False for tools that only the worker knows: their gates keep the schema of the input.
+    loaded: bool = True
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -112,7 +116,7 @@ class Tool:
     @property
     def pattern_parameter(self) -> str | None:
         """The parameter that rule patterns are matched against: the function's first one."""
-        return next(iter(self.parameters.hints)) if self.patterns else None
+        return self.parameters.first if self.patterns else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the plain function returns; for tests and for tools that use each other."""
@@ -210,8 +214,9 @@ def tool(
     """Declare a plain or async function as a tool; its docstring is what the model reads.
 
     ``read_only`` tools run unasked and concurrently; ``idempotent`` ones may run again after a
-    crash with the same key. ``external`` ones never run here. ``patterns`` makes rules with a
-    pattern apply to the first parameter, as a shell command or as a path.
+    crash with the same key. ``external`` ones never run here: a result comes from outside, and
+    must fit the type that the function says it returns. ``patterns`` makes rules with a pattern
+    apply to the first parameter, as a shell command or as a path.
     """
 
     def declare(subject: Callable[..., Any]) -> Tool:
@@ -231,6 +236,7 @@ def tool(
             timeout=timeout,
             external=external,
             patterns=patterns,
+            output_schema=result_schema(subject, tool_name) if external else None,
         )
 
     return declare if function is None else declare(function)

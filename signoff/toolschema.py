@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NotRequired, Required, cast, get_type_hints
+from typing import Any, NotRequired, Protocol, Required, cast, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -28,6 +28,21 @@ class ToolDefinitionError(SignoffError):
     """A function or its declaration cannot be offered as a tool."""
 
     code = "invalid_tool"
+
+
+class Inputs(Protocol):
+    """What a tool accepts, wherever that is declared: as models see it and as input is checked."""
+
+    schema: dict[str, Any]
+
+    @property
+    def first(self) -> str | None:
+        """The parameter that stands first, if the order of parameters means anything."""
+        ...
+
+    def check(self, tool_input: object) -> dict[str, Any]:
+        """The arguments for ``tool_input``; raises InvalidToolInputError that names the field."""
+        ...
 
 
 class Parameters:
@@ -56,6 +71,11 @@ class Parameters:
             msg = f"tool {name}: a parameter's type has no JSON schema: {error.message}"
             raise ToolDefinitionError(msg) from error
 
+    @property
+    def first(self) -> str | None:
+        """The function's first parameter."""
+        return next(iter(self.hints), None)
+
     def check(self, tool_input: object) -> dict[str, Any]:
         """The function's arguments for ``tool_input``; raises InvalidToolInputError otherwise.
 
@@ -74,6 +94,24 @@ class Parameters:
         except (TypeError, ValueError, RecursionError) as error:
             msg = f"the input is not JSON: {error}"
             raise InvalidToolInputError(msg) from error
+
+
+def result_schema(function: Callable[..., Any], name: str) -> dict[str, Any] | None:
+    """The JSON schema of what ``function`` says that it returns.
+
+    None for no annotation, and for None: a function that is only declared has a body that returns
+    nothing, so that says nothing about results.
+    """
+    hint = get_type_hints(function, include_extras=True).get("return", Any)
+    if hint in (Any, type(None)):
+        return None
+    try:
+        schema = TypeAdapter(hint).json_schema(schema_generator=_Schema)
+    except PydanticUserError as error:
+        msg = f"tool {name}: the type of its result has no JSON schema: {error.message}"
+        raise ToolDefinitionError(msg) from error
+    schema.pop("title", None)
+    return schema
 
 
 class _Schema(GenerateJsonSchema):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -111,10 +112,15 @@ class Publisher:
         approval: Approval | None = None,
         times: GateTimes | None = None,
         created_ms: int | None = None,
+        output_schema: str | None = None,
     ) -> dict[str, Any]:
-        """One gate in an event, by default one that opens now; tool and input as listed."""
+        """One gate in an event, by default one that opens now; tool and input as listed.
+
+        ``output_schema``, JSON text, is there only for an external call that declares one.
+        """
         remind = None if times is None else times.remind_ms
         expires = None if times is None else times.expires_ms
+        declared = {} if output_schema is None else {"output_schema": json.loads(output_schema)}
         return {
             "request_id": request_id,
             "kind": kind.value,
@@ -126,6 +132,7 @@ class Publisher:
             "approvers": None if approval is None else approval.fields,
             "remind_at": None if remind is None else iso(remind),
             "expires_at": None if expires is None else iso(expires),
+            **declared,
         }
 
     def gate_payload(self, gate: Gate) -> dict[str, Any]:

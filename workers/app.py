@@ -1,4 +1,4 @@
-"""Composition root of the worker: settings, tools, model, engine, and the one Celery task."""
+"""Composition root of the worker: settings, tools, agents, model, engine, the one Celery task."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
 from signoff.ambient import new_id, now_ms
 from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
+from signoff.domain.error import SettingsError
 from signoff.settings import Settings
 from signoff.store.facade import open_store
 from signoff.toolbox import Toolbox
 from signoff.tooldef import limit_threads
 from webhooks.publish import Publisher
+from workers.agent.loading import load_roster
 from workers.engine import Engine
 from workers.history import Histories
 from workers.judging import Judging
@@ -24,13 +26,15 @@ from workers.model.routed import RoutedModel
 from workers.model.scripted import ScriptedModel
 from workers.runtime import Runtime
 from workers.tasks import register
-from workers.tools import Tools
+from workers.tools import Elsewhere, Tools
 
 
 def make_runtime(settings: Settings, app: Celery) -> Runtime:
     """The process's runtime; tools load now, everything with a loop later."""
     toolbox = Toolbox.load(settings.tools, Path.cwd())
+    roster = load_roster(settings.agents, Path.cwd(), timeout_s=settings.agent_timeout_s)
     limit_threads(settings.worker_slots)
+    servers = _servers(settings)
 
     def build() -> Engine:
         store = open_store(
@@ -45,7 +49,7 @@ def make_runtime(settings: Settings, app: Celery) -> Runtime:
         return Engine(
             store=store,
             publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
-            tools=Tools(toolbox),
+            tools=Tools(toolbox, servers),
             judging=Judging(lambda: f"req_{new_id()}"),
             model=RoutedModel(
                 scripted=scripted,
@@ -58,9 +62,22 @@ def make_runtime(settings: Settings, app: Celery) -> Runtime:
             new_id=new_id,
             lease_s=settings.lease_s,
             hint=Hints(app).send,
+            roster=roster,
         )
 
     return Runtime(build, redis_url=settings.redis_url, slots=settings.worker_slots)
+
+
+def _servers(settings: Settings) -> Elsewhere | None:
+    """The MCP servers; who has none does not load what speaks to them."""
+    if not settings.mcp_servers:
+        return None
+    try:
+        from workers.mcp.servers import Servers  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        msg = f"SIGNOFF_MCP_SERVERS needs {error.name}: pip install 'signoff[mcp]'"
+        raise SettingsError(msg, field="SIGNOFF_MCP_SERVERS") from error
+    return Servers(settings.mcp_servers)
 
 
 def make_app(settings: Settings) -> Celery:

@@ -1,25 +1,39 @@
-"""One model call: streamed, retried where the provider asks for patience."""
+"""One step of an agent: streamed, retried where that may help, checked before it counts."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from signoff.agents import (
+    Advance,
+    Agent,
+    AgentCall,
+    AgentFailedError,
+    AgentRun,
+    Count,
+    Outcome,
+    Step,
+)
+from signoff.domain.call import Call
 from signoff.domain.frame import frame
-from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
-from signoff.domain.message import Message
-from signoff.domain.mode import Mode
-from signoff.domain.question import ASK_SCHEMA, PLAN_SCHEMA
+from signoff.domain.message import Block, Message, Role, Text, ToolResult
 from signoff.store.records import RunRecord
+from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
 from workers.engine import Engine
-from workers.model.port import ModelError, ModelReply, ModelRequest, ToolSpec
+from workers.judging import storable
 from workers.output import output_spec
 
 TRIES = 4
 FIRST_PAUSE_S = 0.5
 #: Deltas that come within this time of the answer's end travel in the commit itself.
 FLUSH_S = 0.03
+#: A state is written with each step and read with each takeover.
+MAX_SAVED = 8 * 1024 * 1024
 
 
 class TextFrames:
@@ -63,62 +77,38 @@ class TextFrames:
                 await self._engine.store.runs.append_frame(self._run_id, item)
 
 
-def request_of(
-    run: RunRecord, tools: Mapping[str, Tool], messages: Sequence[Message]
-) -> ModelRequest:
-    """What the model is asked for the next step of ``run``."""
-    planning = run.mode is Mode.PLAN and not run.plan_approved
-    specs = [
-        ToolSpec(name=tool.name, description=tool.description, input_schema=tool.input_schema)
-        for tool in tools.values()
-    ]
-    if run.human_in_the_loop:
-        specs.append(
-            ToolSpec(
-                name=ASK_TOOL,
-                description="Ask the user one to four questions with options; the run waits.",
-                input_schema=ASK_SCHEMA,
-            )
-        )
-    if planning:
-        specs.append(
-            ToolSpec(
-                name=PLAN_TOOL,
-                description="Present the plan for approval before any call with effects.",
-                input_schema=PLAN_SCHEMA,
-            )
-        )
-    return ModelRequest(
-        run_id=run.id,
+def agent_run(run: RunRecord, tools: Mapping[str, Tool]) -> AgentRun:
+    """The run as its agent sees it; ``tools`` are those of the deployment that it may use."""
+    return AgentRun(
+        id=run.id,
         turn=run.turn,
+        step=run.step,
         model=run.config["model"],
+        user_id=run.user_id,
         instructions=run.config.get("instructions"),
-        messages=tuple(messages),
-        tools=tuple(specs),
         metadata=run.config.get("metadata") or {},
-        plan_mode=planning,
+        mode=run.mode,
+        plan_approved=run.plan_approved,
+        human_in_the_loop=run.human_in_the_loop,
+        tools=tools,
         output=output_spec(run),
     )
 
 
-async def ask_model(
-    engine: Engine, run: RunRecord, request: ModelRequest
-) -> tuple[ModelReply, list[bytes]]:
-    """The model's reply and its frames not yet written.
+async def ask_agent(
+    engine: Engine, run: RunRecord, agent: Agent, turn: Advance
+) -> tuple[Step, list[bytes]]:
+    """The agent's step and its frames not yet written.
 
-    Rate limits, overload and server errors are tried four times, 0.5·2ⁿ s apart; others end at
-    once. Raises the last ModelError.
+    What may pass (rate limits, overload, server errors) is tried four times, 0.5·2ⁿ s apart; the
+    rest ends at once. Raises the last AgentFailedError.
     """
-
-    async def count(name: str) -> int:
-        return await engine.store.runs.count(run.id, name)
-
     for attempt in range(TRIES):
         # A text that was cut off stays a block of its own.
         frames = TextFrames(engine, run.id, f"text_{run.step + 1}_{run.fence}_{attempt}")
         try:
-            reply = await engine.model.reply(request, on_text=frames.on_text, count=count)
-        except ModelError as error:
+            step = checked(await agent.advance(replace(turn, on_text=frames.on_text)))
+        except AgentFailedError as error:
             for item in await frames.rest():
                 await engine.insist(engine.store.runs.append_frame, run.id, item)
             if not error.retryable or attempt == TRIES - 1:
@@ -129,5 +119,92 @@ async def ask_model(
             await frames.rest()
             raise
         else:
-            return reply, await frames.rest()
+            return step, await frames.rest()
     raise AssertionError  # pragma: no cover - the last try returns or raises
+
+
+def checked(step: Step) -> Step:
+    """The step with texts that can be stored; AgentFailedError if it breaks the port's terms."""
+    for part in step.earlier:
+        if any(call.settled is None for call in part.calls):
+            raise AgentFailedError("agent_error", "an earlier round has a call without a result")
+    seen: set[str] = set()
+    for call in step.calls:
+        if not call.id or call.id != well_formed(call.id) or call.id in seen:
+            raise AgentFailedError("agent_error", "the ids of calls must be unique texts")
+        if not call.name or call.name != well_formed(call.name):
+            raise AgentFailedError("agent_error", f"a call of {call.name!a} cannot be stored")
+        seen.add(call.id)
+    if step.saved is not None and len(step.saved) > MAX_SAVED:
+        msg = f"the agent saves {len(step.saved)} bytes; at most {MAX_SAVED} are kept"
+        raise AgentFailedError("agent_error", msg)
+    earlier = tuple(replace(part, text=well_formed(part.text)) for part in step.earlier)
+    return replace(step, text=well_formed(step.text), earlier=earlier)
+
+
+def demand(
+    run: AgentRun,
+    messages: Sequence[Message],
+    calls: Sequence[Call],
+    *,
+    saved: bytes | None,
+    count: Count,
+) -> Advance:
+    """What an agent is asked for its next step; ``calls`` are those of the step before."""
+    return Advance(
+        run=run,
+        messages=tuple(messages),
+        outcomes=outcomes(calls),
+        saved=saved,
+        on_text=_unheard,
+        count=count,
+    )
+
+
+async def _unheard(_: str) -> None:
+    """Each try of a step has a listener of its own."""
+
+
+def outcomes(calls: Sequence[Call]) -> tuple[Outcome, ...]:
+    """What the agent is told of the calls of its last step; every one has its result."""
+    return tuple(_outcome(call, call.result) for call in calls if call.result is not None)
+
+
+def _outcome(call: Call, result: Mapping[str, Any]) -> Outcome:
+    edited = call.run_input_json
+    return Outcome(
+        call_id=call.id,
+        tool=call.tool,
+        state=result["state"],
+        content=result["content"],
+        # A call that had started was approved, whatever was decided about its unknown outcome.
+        approved=result["state"] != "denied" or call.attempt > 0,
+        edited_input=None if edited is None else json.loads(edited),
+        rules=call.rules,
+    )
+
+
+def spoken(step: Step, run: RunRecord, at_ms: int) -> list[Message]:
+    """What the step adds to the conversation; the results of its last calls come later."""
+    added: list[Message] = []
+
+    def say(role: Role, blocks: Sequence[Block]) -> None:
+        added.append(
+            Message(role=role, blocks=tuple(blocks), turn=run.turn, step=run.step + 1, at_ms=at_ms)
+        )
+
+    for part in step.earlier:
+        say("assistant", _said(part.text, part.calls))
+        results = [
+            ToolResult(call.id, call.name, call.settled.state, well_formed(call.settled.content))
+            for call in part.calls
+            if call.settled is not None
+        ]
+        if results:
+            say("tool", results)
+    say("assistant", _said(step.text, step.calls))
+    return added
+
+
+def _said(text: str, calls: Sequence[AgentCall]) -> list[Block]:
+    return [*([Text(text)] if text else []), *map(storable, calls)]

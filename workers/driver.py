@@ -10,29 +10,29 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from signoff.agents import Agent, AgentFailedError, Step
 from signoff.domain import event as events
 from signoff.domain.approval import Approval
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
 from signoff.domain.expiry import GateTimes, Limits
-from signoff.domain.frame import MODEL_END, MODEL_START, frame, gate_frames, result_frames
+from signoff.domain.frame import MODEL_END, MODEL_START, frame, gate_frames
 from signoff.domain.gate import GateKind, listed_call
 from signoff.domain.jsontext import compact
-from signoff.domain.message import Message, Text
-from signoff.domain.money import MICROS
+from signoff.domain.message import Message
 from signoff.domain.output import OUTPUT_INVALID
 from signoff.store.records import RunRecord
 from signoff.store.steps import Ending, Held, NewGate, StepCommit
-from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
-from workers.asking import ask_model, request_of
+from workers.agent.native import NativeAgent
+from workers.asking import agent_run, ask_agent, demand, spoken
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.judging import Basis, JudgedStep, named, storable
-from workers.model.port import ModelError, ModelReply
+from workers.frames import earlier_frames, end_frames, step_frames
+from workers.judging import Basis, JudgedStep, fresh_calls, kept_schema
 from workers.output import Answer, answer_of
 from workers.turns import next_turn
 
@@ -48,6 +48,9 @@ class Driver:
         self.run = held.run
         self.calls = held.calls
         self.tools: Mapping[str, Tool] = {}
+        self._agent: Agent = NativeAgent(engine.model)
+        self._offered: Mapping[str, Tool] = {}
+        self._saved: bytes | None = None
         self.nudge = asyncio.Event()
 
     async def drive(self) -> None:
@@ -55,9 +58,13 @@ class Driver:
         if self.run.status.terminal and not await self._next_turn():
             await self._release()
             return
-        self.tools = await self._engine.tools.of(self.run)
         if self.run.takeovers >= MAX_TAKEOVERS:
             await self._fail("step_crashed", "the step was taken over too often without progress")
+            return
+        try:
+            await self._meet_agent()
+        except AgentFailedError as error:
+            await self._fail(error.code, error.message)
             return
         while True:
             if self.run.phase == "calls" and not await self._work():
@@ -67,6 +74,17 @@ class Driver:
                 return
             if await self._ask():
                 return
+
+    async def _meet_agent(self) -> None:
+        """Finds the run's agent, what it saved and its tools."""
+        engine, run = self._engine, self.run
+        self.tools = self._offered = await engine.tools.of(run)
+        named = engine.roster.of(run.config["model"])
+        if named is None:
+            return
+        self._agent = named
+        self._saved = await engine.insist(engine.store.runs.saved, run.id)
+        self.tools = await named.tools(agent_run(run, self._offered), self._saved)
 
     async def _next_turn(self) -> bool:
         """A message waited for the end of the turn: it starts the next one."""
@@ -169,6 +187,9 @@ class Driver:
                     if kind is GateKind.TOOL_APPROVAL
                     else (),
                     approval=Approval.read(self.run.config.get("approvers")),
+                    input_schema=kept_schema(self.tools.get(call.tool))
+                    if kind is GateKind.TOOL_APPROVAL
+                    else None,
                 )
                 for gate_id, call in zip(ids, calls, strict=True)
             ]
@@ -237,47 +258,55 @@ class Driver:
         self.run, self.calls = held.run, held.calls
         return False
 
-    # -- model ---------------------------------------------------------------------------------
+    # -- agent ---------------------------------------------------------------------------------
 
     async def _ask(self) -> bool:
-        """One model call and its commit; True when the lease ended with it."""
-        engine = self._engine
-        if self.run.turn_steps >= int(self.run.config.get("max_turns", 2000)):
+        """One step of the agent and its commit; True when the lease ended with it."""
+        engine, run = self._engine, self.run
+        if run.turn_steps >= int(run.config.get("max_turns", 2000)):
             await self._fail("max_turns_exceeded", "the turn reached its limit of model calls")
             return True
-        started = frame(MODEL_START, step=self.run.step + 1, model=self.run.config["model"])
+        started = frame(MODEL_START, step=run.step + 1, model=run.config["model"])
         before, _ = await asyncio.gather(
-            engine.insist(engine.histories.load, self.run.id),
-            engine.insist(engine.store.runs.append_frame, self.run.id, started),
+            engine.insist(engine.histories.load, run.id),
+            engine.insist(engine.store.runs.append_frame, run.id, started),
         )
         results = self._results()
+        turn = demand(
+            agent_run(run, self._offered),
+            [*before, *results],
+            self.calls if results else (),
+            saved=self._saved,
+            count=self._count,
+        )
         try:
-            reply, frames = await ask_model(
-                engine, self.run, request_of(self.run, self.tools, [*before, *results])
-            )
-        except ModelError as error:
-            await self._fail(f"model_{error.kind}", error.message)
+            step, frames = await ask_agent(engine, run, self._agent, turn)
+        except AgentFailedError as error:
+            await self._fail(error.code, error.message)
             return True
-        reply = ModelReply(
-            text=well_formed(reply.text),
-            tool_calls=named(reply.tool_calls, self.run.step + 1),
-            usage=reply.usage,
-        )
-        answer = Message(
-            role="assistant",
-            blocks=(*([Text(reply.text)] if reply.text else []), *map(storable, reply.tool_calls)),
-            turn=self.run.turn,
-            step=self.run.step + 1,
-            at_ms=engine.now_ms(),
-        )
-        owed = answer_of(self.run, reply, [*before, *results])
-        added = [*results, answer, *owed.messages(answer)]
-        released = await self._commit(reply, added, [*frames, *owed.frames()], owed)
-        engine.histories.add(self.run.id, added)
-        return released
+        said = spoken(step, run, engine.now_ms())
+        owed = answer_of(run, step, turn.messages)
+        added = [*results, *said, *owed.messages(said[-1])]
+        shown = [*frames, *earlier_frames(step), *owed.frames()]
+        released = await self._commit(step, added, shown, owed)
+        engine.histories.add(run.id, added)
+        if step.saved is not None:
+            self._saved = step.saved
+        if self._saved is None or released:
+            return released
+        try:
+            # Its tools may work on what it has just saved.
+            self.tools = await self._agent.tools(agent_run(self.run, self._offered), self._saved)
+        except AgentFailedError as error:
+            await self._fail(error.code, error.message)
+            return True
+        return False
+
+    async def _count(self, name: str) -> int:
+        return await self._engine.store.runs.count(self.run.id, name)
 
     async def _commit(
-        self, reply: ModelReply, added: Sequence[Message], frames: Sequence[bytes], owed: Answer
+        self, step: Step, added: Sequence[Message], frames: Sequence[bytes], owed: Answer
     ) -> bool:
         engine = self._engine
         commit_id = engine.new_id()
@@ -289,10 +318,10 @@ class Driver:
                 now_ms=engine.now_ms(),
                 refusals=owed.refusals,
             )
-            uses = () if owed.last else reply.tool_calls
+            uses = () if owed.last else step.calls
             judged = engine.judging.step(self.run, uses, basis)
             commit = await self._step_commit(
-                commit_id, reply, owed, judged, added=added, frames=frames, rules_v=ruleset.version
+                commit_id, step, owed, judged, added=added, frames=frames, rules_v=ruleset.version
             )
             try:
                 released, wake = await engine.insist(engine.store.steps.commit, self.run, commit)
@@ -306,7 +335,7 @@ class Driver:
     async def _step_commit(
         self,
         commit_id: str,
-        reply: ModelReply,
+        step: Step,
         owed: Answer,
         judged: JudgedStep,
         *,
@@ -315,13 +344,7 @@ class Driver:
         rules_v: str,
     ) -> StepCommit:
         engine, run = self._engine, self.run
-        usage = {
-            "input_tokens": reply.usage.input_tokens,
-            "output_tokens": reply.usage.output_tokens,
-            "cache_read_tokens": reply.usage.cache_read_tokens,
-            "cache_creation_tokens": reply.usage.cache_creation_tokens,
-            "cost_micros": reply.usage.cost_micros,
-        }
+        usage = asdict(step.usage)
         pause = fanout = ending = times = None
         last: list[bytes] = []
         if judged.gates:
@@ -336,14 +359,16 @@ class Driver:
                     suggested_rules=opened.gate.suggested_rules,
                     approval=opened.gate.approval,
                     times=times,
+                    output_schema=opened.gate.output_schema,
                 )
                 for opened in judged.gates
             ]
             pause = engine.publisher.awaiting_input(run, rows)
             fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
         if not judged.calls and owed.request is None:
-            ending = await self._ending(reply, owed, _added(run.usage, usage))
-            last = [self._metrics(ending.status, _added(run.usage, usage)), _end_frame(ending)]
+            ending = await self._ending(step, owed, _added(run.usage, usage))
+            took_ms = engine.now_ms() - run.turn_started_ms
+            last = end_frames(ending, took_ms, _added(run.usage, usage))
         return StepCommit(
             commit_id=commit_id,
             messages=added,
@@ -357,12 +382,13 @@ class Driver:
             ending=ending,
             frames=[
                 *frames,
-                *_step_frames(judged, frame(MODEL_END, step=run.step + 1, usage=usage)),
+                *step_frames(judged, frame(MODEL_END, step=run.step + 1, usage=usage)),
                 *last,
             ],
+            saved=step.saved,
         )
 
-    async def _ending(self, reply: ModelReply, owed: Answer, usage: Mapping[str, int]) -> Ending:
+    async def _ending(self, step: Step, owed: Answer, usage: Mapping[str, int]) -> Ending:
         engine, run = self._engine, self.run
         if owed.failure is not None:
             return Ending(
@@ -374,7 +400,7 @@ class Driver:
                 error=owed.failure,
                 error_code=OUTPUT_INVALID,
             )
-        output = reply.text
+        output = step.text
         if owed.found is not None and not output:
             output = compact(owed.found)
         return Ending(
@@ -385,19 +411,6 @@ class Driver:
             fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_COMPLETED),
             output=output,
             output_data=owed.found,
-        )
-
-    def _metrics(self, status: str, usage: Mapping[str, int]) -> bytes:
-        """The frame that sums a run up, ahead of the one that ends it."""
-        return frame(
-            "run_metrics",
-            execution_time_ms=max(0, self._engine.now_ms() - self.run.turn_started_ms),
-            input_tokens_used=usage["input_tokens"],
-            output_tokens_used=usage["output_tokens"],
-            claude_token_cost_usd=usage["cost_micros"] / MICROS,
-            stop_reason="end_turn" if status == "completed" else "error",
-            completion_state=status,
-            unresolved_tool_use_ids=[],
         )
 
     def _advance(self, judged: JudgedStep, usage: Mapping[str, int], wake: str) -> None:
@@ -414,21 +427,7 @@ class Driver:
             usage=_added(self.run.usage, usage),
             wake=wake,
         )
-        self.calls = [
-            Call(
-                n=n,
-                id=call.id,
-                tool=call.tool,
-                input_json=call.input_json,
-                digest=call.digest,
-                state=call.state,
-                effect=call.effect,
-                grant=call.grant,
-                run_digest=call.digest,
-                result=call.result,
-            )
-            for n, call in enumerate(judged.calls)
-        ]
+        self.calls = fresh_calls(judged.calls)
 
     def _results(self) -> list[Message]:
         """The tool message of the step that is done, in the order the model asked."""
@@ -465,31 +464,3 @@ class Driver:
 
 def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: n + more.get(name, 0) for name, n in total.items()}
-
-
-def _step_frames(judged: JudgedStep, model_end: bytes) -> list[bytes]:
-    frames: list[bytes] = []
-    for call in judged.calls:
-        frames.append(frame("tool-call-start", toolCallId=call.id, toolName=call.tool))
-        frames.append(frame("tool-call-delta", toolCallId=call.id, delta=call.input_json))
-        frames.append(frame("tool-call-end", toolCallId=call.id))
-        if call.result is not None:
-            frames.extend(result_frames(call.id, call.result))
-    frames.append(model_end)
-    for opened in judged.gates:
-        shown = {
-            "request_id": opened.gate.id,
-            "kind": opened.gate.kind.value,
-            "tool_name": opened.tool,
-            "tool_input": opened.tool_input,
-            "digest": opened.digest,
-            "suggested_rules": opened.gate.suggested_rules,
-        }
-        frames.extend(gate_frames(shown, judged.calls[opened.gate.n].id))
-    return frames
-
-
-def _end_frame(ending: Ending) -> bytes:
-    if ending.error is not None:
-        return frame("error", error=ending.error, error_code=ending.error_code)
-    return frame("done", stop_reason="end_turn")

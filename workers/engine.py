@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from signoff.domain.error import LeaseLostError, UnavailableError
 from signoff.store.facade import Store
 from webhooks.publish import Publisher
+from workers.agent.roster import Roster
 from workers.history import Histories
 from workers.judging import Judging
 from workers.model.port import Model
@@ -36,6 +37,8 @@ class Engine:
     new_id: Callable[[], str]
     lease_s: float
     hint: Callable[[int, int], None]
+    #: The agents that the operator added to the native one.
+    roster: Roster = field(default_factory=Roster)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     #: Set when the process ends: each run goes back at its next commit.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

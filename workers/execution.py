@@ -16,7 +16,7 @@ from signoff.store.records import RunRecord
 from signoff.tooldef import Tool
 from workers.engine import Engine
 from workers.executor import UNKNOWN_OUTCOME, execute
-from workers.judging import Basis, refusal
+from workers.judging import Basis, effect_of, refusal
 
 
 class Holder(Protocol):
@@ -48,6 +48,8 @@ class Execution:
     async def finish(self) -> Call:
         """The call with its result, or asked again when its grant is gone."""
         while True:
+            if self._call.state is CallState.STARTED and not self._still_repeatable():
+                return await self.unknown()
             judgement, version = await self._judge()
             if not await self._count(judgement):
                 continue
@@ -84,6 +86,11 @@ class Execution:
     async def unknown(self) -> Call:
         """The call settled as unknown, for runs in which nobody can be asked."""
         return await self._settle({"state": "error", "content": UNKNOWN_OUTCOME})
+
+    def _still_repeatable(self) -> bool:
+        """Whether the tool is there and says so now; it did when the call was cut off."""
+        tool = self._driver.tools.get(self._call.tool)
+        return tool is not None and effect_of(tool).repeatable
 
     async def _run(self, installation: str) -> Call:
         run = self._driver.run

@@ -11,6 +11,7 @@ from typing import Any
 from signoff.canonical import digest
 from signoff.domain.call import Call
 from signoff.domain.error import SignoffError
+from signoff.mcpserver import server_of
 from signoff.strictjson import well_formed
 from signoff.tooldef import CallContext, Tool, use_call
 
@@ -32,7 +33,8 @@ async def execute(
     digest that was allowed, the tool does not run.
     """
     if tool is None:
-        return _error(f"There is no tool called {call.tool!r} any more; it was not executed.")
+        away = ", or its MCP server cannot be reached" if server_of(call.tool) else ""
+        return _error(f"There is no tool called {call.tool!r} any more{away}; it was not executed.")
     tool_input: dict[str, Any] = json.loads(call.effective_json)
     bound = digest(call.tool, tool_input)
     if bound != call.run_digest:

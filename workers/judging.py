@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from signoff.agents import AgentCall, Says
 from signoff.canonical import canonical, digest
 from signoff.domain.approval import Approval
 from signoff.domain.call import Call, CallState, Effect
@@ -15,8 +16,13 @@ from signoff.domain.gate import ASK_TOOL, PLAN_TOOL, GateKind, listed_call
 from signoff.domain.jsontext import compact
 from signoff.domain.message import ToolUse
 from signoff.domain.mode import Mode
-from signoff.domain.question import check_plan, check_questions
-from signoff.domain.rule import Judgement, Rule, Verdict, denied_by, judge
+from signoff.domain.question import (
+    ASK_USER_TOOL,
+    ask_user_questions,
+    check_plan,
+    check_questions,
+)
+from signoff.domain.rule import Judgement, Rule, Standing, Verdict, denied_by, judge
 from signoff.domain.subject import Subject
 from signoff.domain.suggestion import suggested_rules
 from signoff.store.records import RunRecord
@@ -68,7 +74,7 @@ class Judging:
     def __init__(self, new_gate_id: Callable[[], str]) -> None:
         self._new_gate_id = new_gate_id
 
-    def step(self, run: RunRecord, uses: Sequence[ToolUse], basis: Basis) -> JudgedStep:
+    def step(self, run: RunRecord, uses: Sequence[AgentCall], basis: Basis) -> JudgedStep:
         """What becomes of each call; the order is the model's."""
         judged = JudgedStep()
         for n, use in enumerate(uses):
@@ -93,15 +99,20 @@ class Judging:
                 return _forbidden(deny)
             if not by_switch or _denied_by(shown, run, basis, maybe=True) is None:
                 return Judgement(verdict=Verdict.ALLOW, grant=call.grant, why="approved")
-        read_only = call.effect is Effect.READ
-        return _judge(shown, run, basis, read_only=read_only)
+        # A tool that does more than it did when the call was judged is judged by what it does now.
+        found = basis.tools.get(call.tool)
+        read_only = call.effect is Effect.READ and (found is None or found.read_only)
+        verdict = _judge(shown, run, basis, read_only=read_only)
+        return heard(_said(call.grant), verdict, run.standing)
 
     def suggestions(self, call: Call, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
         """The rules that may be accepted with an approval of what ``call`` would run."""
         tool = tools.get(call.tool)
         return [] if tool is None else suggested_rules(_shown(call, tools))
 
-    def _one(self, judged: JudgedStep, n: int, run: RunRecord, use: ToolUse, basis: Basis) -> None:
+    def _one(
+        self, judged: JudgedStep, n: int, run: RunRecord, use: AgentCall, basis: Basis
+    ) -> None:
         try:
             text = canonical(use.input).decode()
         except NotCanonicalError as error:
@@ -110,6 +121,10 @@ class Judging:
             return
         if use.id in basis.refusals:
             judged.calls.append(_refused(use, text, "", "error", basis.refusals[use.id]))
+            return
+        if use.settled is not None:
+            bound, content = digest(use.name, use.input), well_formed(use.settled.content)
+            judged.calls.append(_refused(use, text, bound, use.settled.state, content))
             return
         try:
             kind = self._kind(run, use, basis.tools)
@@ -129,16 +144,16 @@ class Judging:
             self._judged_tool(judged, asked, run, basis)
             return
         deny = None
-        if kind is GateKind.EXTERNAL:
-            call = subject(use.name, basis.tools[use.name], use.input, digest=asked.digest)
+        if use.name not in (ASK_TOOL, PLAN_TOOL):
+            call = subject(use.name, basis.tools.get(use.name), use.input, digest=asked.digest)
             deny = _denied_by(call, run, basis)
         if deny is not None:
             state, content = refusal(_forbidden(deny))
             judged.calls.append(_refused(use, text, asked.digest, state, content))
         else:
-            self._open(judged, asked, kind, Effect.ONCE)
+            self._open(judged, asked, kind, effect=Effect.ONCE, tool=basis.tools.get(use.name))
 
-    def _kind(self, run: RunRecord, use: ToolUse, tools: Mapping[str, Tool]) -> GateKind | None:
+    def _kind(self, run: RunRecord, use: AgentCall, tools: Mapping[str, Tool]) -> GateKind | None:
         """The gate a call opens by its nature; None for tools that are judged."""
         if use.name == ASK_TOOL:
             if not run.human_in_the_loop:
@@ -157,7 +172,10 @@ class Judging:
             tool.check(use.input)
         except InvalidToolInputError as error:
             raise _error(f"Invalid input: {error.message}") from error
-        return GateKind.EXTERNAL if tool.external else None
+        if not tool.external:
+            return None
+        asks = use.name == ASK_USER_TOOL and run.human_in_the_loop and _asks_a_person(use.input)
+        return GateKind.QUESTION if asks else GateKind.EXTERNAL
 
     def _judged_tool(self, judged: JudgedStep, asked: _Asked, run: RunRecord, basis: Basis) -> None:
         use = asked.use
@@ -165,13 +183,17 @@ class Judging:
         effect = effect_of(tool)
         call = subject(use.name, tool, use.input, digest=asked.digest)
         verdict = _judge(call, run, basis, read_only=tool.read_only)
+        verdict = heard(use.says, verdict, run.standing)
         if verdict.verdict is Verdict.ALLOW:
             judged.calls.append(
                 asked.call(state=CallState.ALLOWED, effect=effect, grant=verdict.grant)
             )
         elif verdict.verdict is Verdict.ASK:
             suggested = suggested_rules(call)
-            self._open(judged, asked, GateKind.TOOL_APPROVAL, effect, suggested)
+            if use.says is not Says.NOTHING:
+                suggested = [*use.suggested_rules]
+            kind = GateKind.TOOL_APPROVAL
+            self._open(judged, asked, kind, effect=effect, tool=tool, suggested=suggested)
         else:
             state, content = refusal(verdict)
             judged.calls.append(_refused(use, asked.text, asked.digest, state, content))
@@ -181,8 +203,10 @@ class Judging:
         judged: JudgedStep,
         asked: _Asked,
         kind: GateKind,
+        *,
         effect: Effect,
-        suggested: Sequence[dict[str, str]] = (),
+        tool: Tool | None,
+        suggested: Sequence[dict[str, Any]] = (),
     ) -> None:
         gate = NewGate(
             id=self._new_gate_id(),
@@ -190,11 +214,13 @@ class Judging:
             n=asked.n,
             suggested_rules=suggested,
             approval=asked.approval,
+            input_schema=kept_schema(tool) if kind is GateKind.TOOL_APPROVAL else None,
+            output_schema=_result_schema(tool) if kind is GateKind.EXTERNAL else None,
         )
-        tool, tool_input = asked.listed
+        name, tool_input = asked.listed
         judged.calls.append(asked.call(state=CallState.ASKED, effect=effect))
         judged.gates.append(
-            OpenedGate(gate=gate, tool=tool, tool_input=tool_input, digest=asked.digest)
+            OpenedGate(gate=gate, tool=name, tool_input=tool_input, digest=asked.digest)
         )
 
 
@@ -203,7 +229,7 @@ class _Asked:
     """One well-formed call with its canonical text, as people see it, and its digest."""
 
     n: int
-    use: ToolUse
+    use: AgentCall
     text: str
     listed: tuple[str, Mapping[str, Any]]
     digest: str
@@ -221,6 +247,64 @@ class _Asked:
         )
 
 
+def kept_schema(tool: Tool | None) -> str | None:
+    """What a gate keeps of a tool that the service does not know: the schema of its input."""
+    return None if tool is None or tool.loaded else compact(tool.input_schema)
+
+
+_AGENT = "agent:"
+
+
+def heard(says: Says, verdict: Judgement, standing: Standing) -> Judgement:
+    """The verdict once the agent's own word is heard; a refusal stands whatever it says."""
+    if says is Says.NOTHING:
+        return verdict
+    found = verdict
+    # A grant is empty where no rule spoke and the mode fell back on asking.
+    if says is Says.ALLOW:
+        if verdict.grant == "":
+            found = Judgement(verdict=Verdict.ALLOW, grant="own", why="the agent allows it")
+    elif verdict.verdict is Verdict.ALLOW and (says is Says.INSIST or verdict.grant == "read_only"):
+        found = _asked(standing, insists=says is Says.INSIST)
+    return replace(found, grant=f"{_AGENT}{says}:{found.grant}")
+
+
+def _asked(standing: Standing, *, insists: bool) -> Judgement:
+    """What an agent's wish to ask comes to, where no rule may answer for a person."""
+    if standing.mode is Mode.AUTONOMOUS and not insists:
+        return Judgement(verdict=Verdict.ALLOW, grant="mode", why="autonomous mode")
+    if standing.human_in_the_loop:
+        return Judgement(verdict=Verdict.ASK, grant="", why="the agent asks")
+    why = "the agent asks and nobody can be asked"
+    return Judgement(verdict=Verdict.DENY, grant="", why=why)
+
+
+def _said(grant: str) -> Says:
+    """What the agent said of a call, as its grant keeps it."""
+    if not grant.startswith(_AGENT):
+        return Says.NOTHING
+    return Says(grant.split(":")[1])
+
+
+def fresh_calls(calls: Sequence[NewCall]) -> list[Call]:
+    """The calls as the store has them right after the commit of their step."""
+    return [
+        Call(
+            n=n,
+            id=call.id,
+            tool=call.tool,
+            input_json=call.input_json,
+            digest=call.digest,
+            state=call.state,
+            effect=call.effect,
+            grant=call.grant,
+            run_digest=call.digest,
+            result=call.result,
+        )
+        for n, call in enumerate(calls)
+    ]
+
+
 def effect_of(tool: Tool) -> Effect:
     """What running the tool twice would mean, as its declaration says."""
     if tool.read_only:
@@ -235,20 +319,7 @@ def refusal(judgement: Judgement) -> tuple[str, str]:
     return "denied", f"This tool call is not permitted ({judgement.why}); it was not executed."
 
 
-def named(uses: Sequence[ToolUse], step: int) -> tuple[ToolUse, ...]:
-    """The calls under names that can be stored, with ids that are unique within the step."""
-    seen: set[str] = set()
-    fixed: list[ToolUse] = []
-    for n, use in enumerate(uses):
-        call_id = well_formed(use.id)
-        if not call_id or call_id in seen:
-            call_id = f"call_{step}_{n}_{len(seen)}"
-        seen.add(call_id)
-        fixed.append(ToolUse(call_id, well_formed(use.name), use.input))
-    return tuple(fixed)
-
-
-def storable(use: ToolUse) -> ToolUse:
+def storable(use: AgentCall) -> ToolUse:
     """The call as the history can keep it: an input that JSON in UTF-8 cannot carry is left out.
 
     Such an input has no canonical form either, so the call is refused with an error result.
@@ -257,7 +328,21 @@ def storable(use: ToolUse) -> ToolUse:
         compact(use.input).encode()
     except ValueError:
         return ToolUse(use.id, use.name, {})
-    return use
+    return ToolUse(use.id, use.name, use.input)
+
+
+def _result_schema(tool: Tool | None) -> str | None:
+    if tool is None or tool.output_schema is None:
+        return None
+    return compact(tool.output_schema)
+
+
+def _asks_a_person(tool_input: Mapping[str, Any]) -> bool:
+    try:
+        ask_user_questions(tool_input)
+    except InvalidToolInputError:
+        return False
+    return True
 
 
 def _shown(call: Call, tools: Mapping[str, Tool]) -> Subject:
@@ -288,7 +373,7 @@ def _error(message: str) -> SignoffError:
     return SignoffError(message, code="refused_call")
 
 
-def _refused(use: ToolUse, text: str, bound: str, state: str, content: str) -> NewCall:
+def _refused(use: AgentCall, text: str, bound: str, state: str, content: str) -> NewCall:
     return NewCall(
         id=use.id,
         tool=use.name,

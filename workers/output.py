@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from signoff import strictjson
+from signoff.agents import Step, ToolSpec
 from signoff.canonical import canonical
 from signoff.domain.call import TURN_ENDED
 from signoff.domain.error import InvalidFieldError, MalformedBodyError, NotCanonicalError
@@ -18,7 +19,6 @@ from signoff.domain.output import ASKED_BY, OUTPUT_TOOL
 from signoff.shape import shape_of
 from signoff.store.records import RunRecord
 from workers.judging import storable
-from workers.model.port import ModelReply, ToolSpec
 
 #: How often a turn's answer is asked for again.
 REPEATS = 2
@@ -85,20 +85,20 @@ def output_spec(run: RunRecord) -> ToolSpec | None:
     return ToolSpec(name=OUTPUT_TOOL, description=DESCRIPTION, input_schema=schema)
 
 
-def answer_of(run: RunRecord, reply: ModelReply, history: Sequence[Message]) -> Answer:
-    """What ``reply`` comes to; ``history`` is what was said before it.
+def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> Answer:
+    """What ``step`` comes to; ``history`` is what was said before it.
 
     An answer that does not fit is asked for again, REPEATS times in a turn; then the turn fails.
     """
     schema = run.config.get("output_schema")
-    outputs = [use for use in reply.tool_calls if use.name == OUTPUT_TOOL]
-    if schema is None or (reply.tool_calls and not outputs):
+    outputs = [use for use in step.calls if use.name == OUTPUT_TOOL]
+    if schema is None or (step.calls and not outputs):
         return Answer()
-    given = outputs[0].input if outputs else _said(reply.text)
+    given = outputs[0].input if outputs else _said(step.text)
     value, wrong = _checked(schema, given)
-    if len(reply.tool_calls) > 1:
+    if len(step.calls) > 1:
         wrong = ALONE
-    uses = tuple(map(storable, reply.tool_calls))
+    uses = tuple(map(storable, step.calls))
     if not wrong:
         accepted = tuple(ToolResult(use.id, use.name, "success", ACCEPTED) for use in outputs)
         return Answer(found=value, uses=uses, results=accepted)
@@ -107,7 +107,7 @@ def answer_of(run: RunRecord, reply: ModelReply, history: Sequence[Message]) -> 
             ToolResult(use.id, use.name, "error", wrong)
             if use.name == OUTPUT_TOOL
             else ToolResult(use.id, use.name, "interrupted", TURN_ENDED)
-            for use in reply.tool_calls
+            for use in step.calls
         )
         failure = f"the model gave no output of the required form: {wrong}"
         return Answer(failure=failure, uses=uses, results=results)

@@ -25,6 +25,8 @@ from workers.engine import Engine
 logger = logging.getLogger(__name__)
 #: Shorter than what the supervisor grants, so that runs are handed back before the end by force.
 GRACE_S = 7.0
+#: For servers to end by themselves; the kernel ends what is left with this process.
+CLOSE_S = 1.0
 #: A loop that answers later than this is blocked by something that should be in a thread.
 LAG_S = 0.25
 
@@ -133,6 +135,11 @@ class Runtime:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._engine.tools.close()
+        except TimeoutError:
+            logger.warning("tools_close_timed_out")
         try:
             await self._engine.store.presence.leave("worker", self._name)
         except UnavailableError:

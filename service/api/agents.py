@@ -7,10 +7,11 @@ from typing import Any
 from starlette.responses import Response
 
 from service.context import Call
-from service.create import check_approvers, check_tools
+from service.create import check_approvers, check_servers, check_tools
 from service.describe import agent_body, agent_summary
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
 from service.render import Json, page_body
+from signoff.declared import check_external_tools
 from signoff.domain.error import ConflictError, InvalidError, InvalidFieldError, MissingError
 from signoff.domain.expiry import Limits
 from signoff.store.agents import Agent
@@ -20,6 +21,8 @@ from signoff.wire.page import PageBody
 _PROJECTIONS = frozenset({"summary"})
 #: What a template would bring itself.
 _PERSONA = frozenset({"name", "instructions", "tools", "role", "goals", "allowed_senders"})
+#: What makes an agent's fields unusable.
+_REFUSED = ("end_user_required", "reserved_tool", "unknown_model", "unknown_tool")
 #: What null leaves as it is: these are never empty.
 _NEVER_EMPTY = frozenset({"name", "default_permission_mode"})
 
@@ -39,14 +42,14 @@ class NotArchivedError(InvalidError):
 @operation(
     ok(AgentBody, 201),
     body=CreateAgent,
-    refuses=("end_user_required", "from_template_conflict", "unknown_model", "unknown_tool"),
+    refuses=("from_template_conflict", *_REFUSED),
 )
 async def post(call: Call) -> Json:
     """Makes an agent; names need not be unique."""
     body = await call.body(CreateAgent)
     await call.demand_user(body.user_id)
     _check_template(body)
-    fields = _fields(call, body)
+    fields = _fields(call, body, None)
     Limits.read(fields).checked()
     store = call.context.store
     await store.users.touch(call.account, body.user_id)
@@ -94,13 +97,13 @@ async def get(call: Call) -> Json:
     ok(AgentBody),
     body=ChangeAgent,
     parameters=[USER],
-    refuses=("conflict", "end_user_required", "unknown_model", "unknown_tool"),
+    refuses=("conflict", *_REFUSED),
 )
 async def patch(call: Call) -> Json:
     """Changes an agent; runs that it has made stay as they are."""
     body = await call.body(ChangeAgent)
-    changes = _fields(call, body)
     agent = await _load(call)
+    changes = _fields(call, body, agent)
     if Limits().fields.keys() & changes.keys():
         Limits.read({**agent.profile, **changes}).checked()
     return await _shown(call, await call.context.store.agents.change(agent, changes))
@@ -155,7 +158,7 @@ async def _load(call: Call) -> Agent:
     return agent
 
 
-def _fields(call: Call, body: ChangeAgent) -> dict[str, Any]:
+def _fields(call: Call, body: ChangeAgent, agent: Agent | None) -> dict[str, Any]:
     """What the body sets; null clears, as far as the field can be empty."""
     if body.model is not None:
         call.context.models.resolve(body.model)
@@ -164,8 +167,15 @@ def _fields(call: Call, body: ChangeAgent) -> dict[str, Any]:
         for name in body.model_fields_set & ChangeAgent.model_fields.keys()
         if name not in _NEVER_EMPTY or getattr(body, name) is not None
     }
+    declared = [] if agent is None else agent.profile.get("external_tools") or []
+    if body.external_tools is not None:
+        declared = [item.declaration() for item in body.external_tools]
+        check_external_tools(declared, loaded=call.context.toolbox)
+        given["external_tools"] = declared
+    if body.mcp_servers is not None:
+        given["mcp_servers"] = check_servers(call.context, body.mcp_servers)
     if body.tools is not None:
-        given["tools"] = check_tools(call.context.toolbox, body.tools)
+        given["tools"] = check_tools(call.context, body.tools, declared)
     approval = check_approvers(body.approvers)
     if approval is not None:
         given["approvers"] = approval.fields

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from service.context import Call
-from service.decide import CODES, Docket, decide, decide_batch, oldest_question
+from service.decide import CODES, RESULTS, Docket, decide, decide_batch, oldest_question
 from service.operation import LIMIT, USER, ok, operation, text, whole
 from service.render import Json, decided_body, gate_body, open_request_body, page_body
 from signoff.domain.decision import Decision
 from signoff.domain.error import MissingError
+from signoff.domain.gate import GateKind, GateState
 from signoff.store.runs import place_of
-from signoff.wire.decision import Answer, Approve, DecideBatch, read_batch
+from signoff.wire.decision import (
+    Answer,
+    Approve,
+    DecideBatch,
+    SubmitResults,
+    read_batch,
+    read_results,
+)
 from signoff.wire.gate import AnsweredBody, DecidedBody, OpenRequestBody, PermissionRequestBody
 from signoff.wire.page import PageBody
 
@@ -53,6 +62,23 @@ async def decisions(call: Call) -> Json:
     """Decides several gates of a run, all or none."""
     batch = read_batch((await call.body(DecideBatch)).decisions)
     ruling = await decide_batch(call.context, _docket(call, batch))
+    return Json(decided_body(ruling.resumed, ruling.gates))
+
+
+@operation(ok(DecidedBody), body=SubmitResults, refuses=CODES)
+async def results(call: Call) -> Json:
+    """Takes results of external calls of a run, all or none."""
+    body = await call.body(SubmitResults)
+    by_call: dict[str, str] = {}
+    if body.by_call:
+        runs = call.context.store.runs
+        _, gates = await runs.load_with_gates(call.account, call.id("run_id"))
+        # Call ids are unique within a step only: one that waits goes before those that do not.
+        for gate in sorted(gates, key=lambda gate: gate.state is GateState.PENDING):
+            if gate.kind is GateKind.EXTERNAL:
+                by_call[gate.tool_use_id] = gate.id
+    docket = _docket(call, read_results(body.results, by_call))
+    ruling = await decide_batch(call.context, replace(docket, under=RESULTS))
     return Json(decided_body(ruling.resumed, ruling.gates))
 
 

@@ -181,7 +181,7 @@ async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
 
 def _shapes(call: Call) -> dict[str, Shape]:
     return {
-        name: Shape(kind=tool.patterns, parameters=tuple(tool.parameters.hints))
+        name: Shape(kind=tool.patterns, parameters=tuple(tool.input_schema.get("properties", {})))
         for name, tool in call.context.toolbox.items()
     }
 

@@ -39,6 +39,7 @@ def surface_routes(surface: Surface) -> list[Served]:
         route(surface, "/runs/{run_id}/answer", {"POST": gates.answer}),
         route(surface, "/runs/{run_id}/decisions", {"POST": gates.decisions}),
         route(surface, "/runs/{run_id}/events", {"POST": agent_events.post}),
+        route(surface, "/runs/{run_id}/results", {"POST": gates.results}),
         route(surface, "/runs/{run_id}/cancel", {"POST": runs.cancel}),
         route(surface, "/runs/{run_id}/permission-mode", {"PATCH": runs.permission_mode}),
         route(surface, "/runs/{run_id}/reply", {"POST": replies.post}),

@@ -209,6 +209,20 @@ def send_event(run_id: int, event: Mapping[str, Any]) -> Op[Decided]:
     return Op(method="POST", path=at("runs", run_id, "events"), body=dict(event), read=one(Decided))
 
 
+def submit_results(run_id: int, results: Sequence[Mapping[str, Any]]) -> Op[Decided]:
+    """Supplies results of external calls of a run, all or none; the same again changes nothing.
+
+    Each has ``output`` and either ``request_id`` or ``tool_use_id``; ``state`` is "success", or
+    "error" for a call that failed outside.
+    """
+    return Op(
+        method="POST",
+        path=at("runs", run_id, "results"),
+        body={"results": list(results)},
+        read=one(Decided),
+    )
+
+
 def list_requests(
     *,
     user_id: str | None = None,

@@ -17,6 +17,10 @@ class CreateOptions(TypedDict, total=False):
     user_id: str | None
     metadata: Mapping[str, Any] | None
     tools: Sequence[str] | None
+    #: Each a mapping: name, description, input_schema and, if results are to be checked,
+    #: output_schema.
+    external_tools: Sequence[Mapping[str, Any]] | None
+    mcp_servers: Sequence[str] | None
     human_in_the_loop: bool | None
     permission_mode: Mode | None
     model: str | None
@@ -47,6 +51,8 @@ class AgentOptions(TypedDict, total=False):
 
     instructions: str | None
     tools: Sequence[str] | None
+    external_tools: Sequence[Mapping[str, Any]] | None
+    mcp_servers: Sequence[str] | None
     role: str | None
     goals: str | None
     metadata: Mapping[str, Any] | None

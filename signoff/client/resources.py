@@ -23,6 +23,7 @@ class RunCalls:
     answer = Method(ops.answer)
     decide = Method(ops.decide)
     send_event = Method(ops.send_event)
+    submit_results = Method(ops.submit_results)
     retry = Method(run_ops.retry)
     archive = Method(run_ops.archive)
     unarchive = Method(run_ops.unarchive)

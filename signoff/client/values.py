@@ -63,6 +63,8 @@ class Run(Value):
     plan_approved: bool | None = None
     model: str | None = None
     tools: list[str] | None = None
+    external_tools: list[dict[str, Any]] = Field(default_factory=list)
+    mcp_servers: list[str] | None = None
     max_turns: int | None = None
     remind_after: float | None = None
     expires_in: float | None = None
@@ -147,6 +149,8 @@ class PermissionRequest(Value):
     resumed: bool | None = None
     remembered: bool | None = None
     can_remember: bool = True
+    #: Of an external call: what its result must look like, if that is declared.
+    output_schema: dict[str, Any] | None = None
     #: Of the inbox only.
     user_id: str | None = None
     agent_id: int | None = None
@@ -281,6 +285,8 @@ class Agent(Value):
     name: str
     instructions: str | None = None
     tools: list[str] | None = None
+    external_tools: list[dict[str, Any]] = Field(default_factory=list)
+    mcp_servers: list[str] | None = None
     role: str | None = None
     goals: str | None = None
     user_id: str | None = None

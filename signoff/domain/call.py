@@ -70,6 +70,8 @@ class Call:
     run_input_json: str | None = None
     run_digest: str = ""
     result: dict[str, Any] | None = None
+    #: The suggested rules that were accepted with its approval.
+    rules: tuple[dict[str, Any], ...] = ()
 
     @property
     def effective_json(self) -> str:

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from signoff.domain.error import GateRefusedError, InvalidFieldError
-from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.gate import AGENT_RULE, Gate, GateKind, GateState
 from signoff.domain.jsontext import sorted_compact
 from signoff.domain.question import (
     APPROVE,
+    ASK_USER_TOOL,
     Question,
     answers_for_clients,
     answers_for_model,
     check_questions,
     normalise_answers,
     normalise_plan_answer,
+    read_ask_user,
+    selections_for_model,
 )
 
 Checked = tuple[str, str]
@@ -26,6 +29,10 @@ Checked = tuple[str, str]
 CheckInput = Callable[[str, Mapping[str, Any]], Checked]
 #: The rules that are suggested for an input of a tool.
 Suggest = Callable[[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+#: Checks the output of an external call against what its gate says; raises InvalidFieldError.
+CheckOutput = Callable[[Gate, Any], None]
+#: As much of a result as a tool that runs here may give.
+MAX_RESULT_CHARS = 400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,8 @@ class Settlement:
     answers: dict[str, str] | None = None
     plan_approved: bool = False
     remember_tools: tuple[str, ...] = ()
+    #: The suggested rules that were accepted, for the agent that suggested them.
+    rules: tuple[dict[str, Any], ...] = ()
 
 
 def settle(
@@ -68,6 +77,7 @@ def settle(
     *,
     check_input: CheckInput,
     suggest: Suggest | None = None,
+    check_output: CheckOutput | None = None,
 ) -> Settlement:
     """What ``decision`` does to ``gate``; raises when it does not fit the gate's kind.
 
@@ -82,7 +92,7 @@ def settle(
         msg = "an external call takes a result, not a verdict"
         raise InvalidFieldError(msg, field="result")
     if decision.result is not None:
-        return _supply(gate, decision)
+        return _supply(gate, decision, check_output)
     if decision.answers is not None:
         raise InvalidFieldError("only questions and plans take answers", field="answers")
     if decision.verdict is None:
@@ -92,15 +102,22 @@ def settle(
     return _allow(gate, decision, check_input, suggest)
 
 
+def questions_of(gate: Gate) -> tuple[Question, ...]:
+    """What a question gate asks, in whichever form its model asked."""
+    read = read_ask_user if gate.tool == ASK_USER_TOOL else check_questions
+    return read(gate.tool_input)
+
+
 def answer_settlement(
-    questions: tuple[Question, ...], answers: Mapping[str, list[str]], *, note: str | None = None
+    gate: Gate, answers: Mapping[str, list[str]], *, note: str | None = None
 ) -> Settlement:
     """The consequence of normalised answers; ``note`` is what the model is told besides."""
+    shown = selections_for_model if gate.tool == ASK_USER_TOOL else answers_for_model
     return Settlement(
         state=GateState.ALLOWED,
         fingerprint=_print("answers", answers),
         allows=False,
-        result=_result("success", answers_for_model(questions, answers, note=note)),
+        result=_result("success", shown(questions_of(gate), answers, note=note)),
         answers=answers_for_clients(answers),
     )
 
@@ -134,9 +151,8 @@ def _answer(gate: Gate, decision: Decision) -> Settlement:
     _refuse_grant(decision, "does not apply to a question")
     if gate.kind is GateKind.PLAN:
         return _answer_plan(gate, decision.answers)
-    questions = check_questions(gate.tool_input)
-    answers = normalise_answers(questions, decision.answers)
-    return answer_settlement(questions, answers)
+    answers = normalise_answers(questions_of(gate), decision.answers)
+    return answer_settlement(gate, answers)
 
 
 def _answer_plan(gate: Gate, answers: Mapping[str, Any]) -> Settlement:
@@ -158,7 +174,7 @@ def _answer_plan(gate: Gate, answers: Mapping[str, Any]) -> Settlement:
     )
 
 
-def _supply(gate: Gate, decision: Decision) -> Settlement:
+def _supply(gate: Gate, decision: Decision, check_output: CheckOutput | None) -> Settlement:
     if gate.kind not in (GateKind.EXTERNAL, GateKind.OUTCOME_UNKNOWN):
         raise InvalidFieldError("this gate takes no result", field="result")
     if decision.verdict is not None:
@@ -174,6 +190,11 @@ def _supply(gate: Gate, decision: Decision) -> Settlement:
         raise InvalidFieldError("output is missing", field="result.output")
     output = result["output"]
     content = output if isinstance(output, str) else _json(output)
+    if len(content) > MAX_RESULT_CHARS:
+        msg = f"an output has at most {MAX_RESULT_CHARS} characters"
+        raise InvalidFieldError(msg, field="result.output")
+    if check_output is not None and state == "success" and gate.kind is GateKind.EXTERNAL:
+        check_output(gate, output)
     return Settlement(
         state=GateState.ALLOWED,
         fingerprint=_print("result", [state, output]),
@@ -210,25 +231,34 @@ def _allow(
     suggested: Sequence[Mapping[str, Any]] = gate.suggested_rules
     if digest is not None and decision.input is not None and suggest is not None:
         suggested = suggest(gate.tool, decision.input)
+    accepted = _accepted(suggested, decision)
     return Settlement(
         state=GateState.ALLOWED,
         fingerprint=_print("allow", digest or gate.digest),
         allows=True,
         input_json=input_json,
         digest=digest,
-        remember_tools=_remembered(suggested, decision),
+        remember_tools=_remembered(accepted),
+        rules=accepted,
     )
 
 
-def _remembered(suggested: Sequence[Mapping[str, Any]], decision: Decision) -> tuple[str, ...]:
+def _accepted(
+    suggested: Sequence[Mapping[str, Any]], decision: Decision
+) -> tuple[dict[str, Any], ...]:
     for n, rule in enumerate(decision.rules):
         if dict(rule) not in suggested:
             msg = "only rules that are suggested for what is approved can be accepted"
             raise InvalidFieldError(msg, field=f"rules.{n}")
-    accepted = [str(rule["tool"]) for rule in decision.rules]
     if decision.remember:
-        accepted += [str(rule["tool"]) for rule in suggested]
-    return tuple(dict.fromkeys(accepted))
+        return tuple(dict(rule) for rule in suggested)
+    accepted = [dict(rule) for rule in decision.rules]
+    return tuple(dict(rule) for rule in suggested if dict(rule) in accepted)
+
+
+def _remembered(accepted: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The tools that are allowed from now on; what only the agent can read is left to it."""
+    return tuple(dict.fromkeys(str(r["tool"]) for r in accepted if AGENT_RULE not in r))
 
 
 def _refuse_grant(decision: Decision, why: str) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from signoff.domain.decision import Settlement, answer_settlement, deny_settlement
+from signoff.domain.decision import Settlement, answer_settlement, deny_settlement, questions_of
 from signoff.domain.error import InvalidFieldError
 from signoff.domain.gate import EXPIRY, Gate, GateKind
-from signoff.domain.question import Question, check_questions
+from signoff.domain.question import Question
 
 #: No gate can be told to wait longer than this; without a limit it waits for ever.
 MAX_WAIT_S = 30 * 86_400
@@ -110,11 +110,11 @@ def settle_expired(gate: Gate, policy: OnExpiry) -> Settlement:
     or of several choices all that are marked. Nothing is guessed: everything else is denied.
     """
     if gate.kind is GateKind.QUESTION and policy is OnExpiry.ANSWER:
-        questions = check_questions(gate.tool_input)
+        questions = questions_of(gate)
         answers = {question.text: _recommended(question) for question in questions}
         if all(answers.values()):
             note = "Nobody answered in time; the recommended option was taken."
-            return answer_settlement(questions, answers, note=note)
+            return answer_settlement(gate, answers, note=note)
     denied = gate.kind is GateKind.TOOL_APPROVAL or gate.kind is GateKind.OUTCOME_UNKNOWN
     return deny_settlement(gate, "denied" if denied else "error", _LATE[gate.kind])
 

@@ -9,12 +9,14 @@ from typing import Any
 
 from signoff.domain.approval import Approval, Assent
 from signoff.domain.error import IllegalMoveError
-from signoff.domain.question import plan_questions
+from signoff.domain.question import ASK_USER_TOOL, ask_user_questions, plan_questions
 
 ASK_TOOL = "AskUserQuestion"
 PLAN_TOOL = "ExitPlanMode"
 #: The decider of a gate that nobody decided in time.
 EXPIRY = "expiry"
+#: The key of a suggested rule that means something to the agent only, which asked with it.
+AGENT_RULE = "agent_rule"
 
 
 class GateKind(StrEnum):
@@ -92,6 +94,10 @@ class Gate:
     assent_changes: int = 0
     remind_ms: int | None = None
     expires_ms: int | None = None
+    #: JSON text; of a tool that only the worker knows. It is read when somebody edits the input.
+    input_schema: str | None = None
+    #: What the result of an external call must look like, if that was declared.
+    output_schema: dict[str, Any] | None = None
 
     @property
     def listed(self) -> tuple[str, dict[str, Any]]:
@@ -107,8 +113,11 @@ def listed_call(
 ) -> tuple[str, dict[str, Any]]:
     """The tool name and input that people see, and that the digest covers.
 
-    A plan is shown as the one question it amounts to; everything else as the model asked.
+    A plan is shown as the one question it amounts to, questions in the form that people's clients
+    know; everything else as the model asked.
     """
     if kind is GateKind.PLAN:
         return ASK_TOOL, {"questions": plan_questions(tool_input["plan"])}
+    if kind is GateKind.QUESTION and tool == ASK_USER_TOOL:
+        return ASK_TOOL, {"questions": ask_user_questions(tool_input)}
     return tool, tool_input

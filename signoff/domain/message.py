@@ -102,21 +102,32 @@ def encode(message: Message) -> bytes:
     }
     if message.extra:
         body["extra"] = message.extra
-    raw = compact(body).encode()
+    return pack(compact(body).encode())
+
+
+def pack(raw: bytes) -> bytes:
+    """The stored form of ``raw``: its format byte, and it compressed where that pays."""
     if len(raw) <= COMPRESS_ABOVE:
         return PLAIN + raw
     return ZLIB + zlib.compress(raw, 6)
 
 
-def decode(stored: bytes) -> Message:
-    """The message of ``stored``; raises MessageFormatError for unknown forms and damage."""
+def unpack(stored: bytes) -> bytes:
+    """What ``pack`` was given; raises MessageFormatError for unknown forms and damage."""
     kind, raw = stored[:1], stored[1:]
     if kind not in (PLAIN, ZLIB):
         raise MessageFormatError(f"unknown message format {kind!r}")
     try:
-        body = json.loads(zlib.decompress(raw) if kind == ZLIB else raw)
-        return _message(body)
-    except (zlib.error, ValueError, TypeError, AttributeError, LookupError) as error:
+        return zlib.decompress(raw) if kind == ZLIB else raw
+    except zlib.error as error:
+        raise MessageFormatError("the stored bytes are damaged") from error
+
+
+def decode(stored: bytes) -> Message:
+    """The message of ``stored``; raises MessageFormatError for unknown forms and damage."""
+    try:
+        return _message(json.loads(unpack(stored)))
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise MessageFormatError("the stored message is damaged") from error
 
 

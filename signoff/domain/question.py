@@ -9,6 +9,8 @@ from typing import Any
 from signoff.domain.error import InvalidFieldError, InvalidToolInputError
 from signoff.domain.jsontext import compact
 
+#: An external tool of this name that asks questions in this shape asks a person, if there is one.
+ASK_USER_TOOL = "AskUser"
 PLAN_HEADER = "Plan Approval"
 APPROVE, REVISE = "Approve", "Revise"
 MAX_QUESTIONS, MAX_OPTIONS, MIN_OPTIONS = 4, 4, 2
@@ -82,6 +84,27 @@ def check_questions(tool_input: Mapping[str, Any]) -> tuple[Question, ...]:
     return questions
 
 
+def ask_user_questions(tool_input: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The questions of an AskUser input as those of an AskUserQuestion input.
+
+    Raises InvalidToolInputError when it does not ask in that shape. ``context`` stays with its
+    question, for whoever shows it.
+    """
+    _only(tool_input, {"questions"}, "")
+    items = tool_input.get("questions")
+    if not isinstance(items, list):
+        raise _bad("questions", "must be a list of questions")
+    asked = [_asked(item, f"questions.{n}") for n, item in enumerate(items)]
+    check_questions({"questions": [_without_context(item) for item in asked]})
+    return asked
+
+
+def read_ask_user(tool_input: Mapping[str, Any]) -> tuple[Question, ...]:
+    """The questions of an AskUser input."""
+    asked = ask_user_questions(tool_input)
+    return check_questions({"questions": [_without_context(item) for item in asked]})
+
+
 def check_plan(tool_input: Mapping[str, Any]) -> str:
     """The plan of an ExitPlanMode input."""
     _only(tool_input, {"plan"}, "")
@@ -144,6 +167,20 @@ def answers_for_model(
     return compact({"answers": rows} if note is None else {"answers": rows, "note": note})
 
 
+def selections_for_model(
+    questions: tuple[Question, ...], answers: Mapping[str, list[str]], *, note: str | None = None
+) -> str:
+    """The answers to an AskUser call, as its model expects them: labels apart from free text."""
+    rows: list[dict[str, Any]] = []
+    for q in questions:
+        row: dict[str, Any] = {"question": q.text}
+        row["selected"] = [value for value in answers[q.text] if value in q.labels]
+        if free := [value for value in answers[q.text] if value not in q.labels]:
+            row["other"] = ", ".join(free)
+        rows.append(row)
+    return compact({"answers": rows} if note is None else {"answers": rows, "note": note})
+
+
 def answers_for_clients(answers: Mapping[str, list[str]]) -> dict[str, str]:
     """Answers by question text, several labels joined as the reference clients do."""
     return {text: ", ".join(values) for text, values in answers.items()}
@@ -190,6 +227,21 @@ def _joined(value: str, labels: tuple[str, ...], most: int) -> list[str]:
         if rest != value and (found := _joined(rest, labels, most - 1)):
             return [label, *found]
     return []
+
+
+def _asked(item: Any, at: str) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise _bad(at, "must be an object")
+    if "multiSelect" in item:
+        raise _bad(f"{at}.multiSelect", "unknown field")
+    if not isinstance(item.get("context", ""), str):
+        raise _bad(f"{at}.context", "must be a text")
+    found = {key: value for key, value in item.items() if key != "multi_select"}
+    return {**found, "multiSelect": item.get("multi_select", False)}
+
+
+def _without_context(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in asked.items() if key != "context"}
 
 
 def _question(item: Any, at: str) -> Question:

@@ -18,6 +18,8 @@ _CHUNK = 100
 #: Fields that are kept as JSON, each under its own name.
 _JSON = (
     "tools",
+    "external_tools",
+    "mcp_servers",
     "role",
     "goals",
     "metadata",

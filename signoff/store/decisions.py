@@ -243,6 +243,7 @@ def verdict_args(args: Args, verdict: Verdict) -> dict[str, Any]:
         "result": None if s.result is None else args.blob(dumps(s.result)),
         "input": args.blob(s.input_json),
         "plan_ok": s.plan_approved,
+        "rules": args.blob(dumps(list(s.rules))) if s.rules else None,
     }
     if verdict.tally is not None:
         tally = verdict.tally

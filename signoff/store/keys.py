@@ -161,6 +161,11 @@ def messages(prefix: str, run_id: int) -> str:
     return f"{prefix}msg:{run_id}"
 
 
+def saved(prefix: str, run_id: int) -> str:
+    """What the run's agent saved with its last step."""
+    return f"{prefix}saved:{run_id}"
+
+
 def counters(prefix: str, run_id: int) -> str:
     """Counters that live with a run."""
     return f"{prefix}counters:{run_id}"

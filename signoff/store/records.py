@@ -173,7 +173,7 @@ def _call(n: int, raw: Mapping[str, str]) -> Call:
     def get(name: str) -> str | None:
         return raw.get(f"{n}.{name}")
 
-    seq, result = get("seq"), get("result")
+    seq, result, rules = get("seq"), get("result"), get("rules")
     return Call(
         n=n,
         id=raw[f"{n}.id"],
@@ -188,6 +188,7 @@ def _call(n: int, raw: Mapping[str, str]) -> Call:
         run_input_json=get("run_input"),
         run_digest=raw[f"{n}.run_digest"],
         result=json.loads(result) if result else None,
+        rules=tuple(json.loads(rules)) if rules else (),
     )
 
 
@@ -232,4 +233,6 @@ def gate_record(gate_id: str, raw: Mapping[str, str]) -> Gate:
         assent_changes=int(raw.get("oks", "0")),
         remind_ms=int(raw["remind_at"]) if raw.get("remind_at") else None,
         expires_ms=int(raw["expires_at"]) if raw.get("expires_at") else None,
+        input_schema=raw.get("schema") or None,
+        output_schema=loaded("out_schema"),
     )

@@ -11,7 +11,7 @@ from signoff.domain.error import LimitedError, MissingError
 from signoff.domain.event import Event
 from signoff.domain.gate import Gate, GateState
 from signoff.domain.jsontext import compact
-from signoff.domain.message import Message, decode, encode
+from signoff.domain.message import Message, decode, encode, unpack
 from signoff.store import keys
 from signoff.store.connection import Connection
 from signoff.store.keys import Shards
@@ -203,6 +203,12 @@ class Runs:
         """How many messages the run has."""
         prefix = self.shards.prefix(run_id)
         return int(await self._connection.call("LLEN", keys.messages(prefix, run_id)))
+
+    async def saved(self, run_id: int) -> bytes | None:
+        """What the run's agent saved with its last step, if it saves anything."""
+        key = keys.saved(self.shards.prefix(run_id), run_id)
+        raw = await self._connection.call("GET", key)
+        return None if raw is None else unpack(raw)
 
     async def count(self, run_id: int, name: str) -> int:
         """A counter that lives with the run; returns the new value."""

@@ -12,7 +12,7 @@ from signoff.domain.error import LeaseLostError
 from signoff.domain.event import Event
 from signoff.domain.expiry import GateTimes
 from signoff.domain.gate import GateKind
-from signoff.domain.message import Message, encode
+from signoff.domain.message import Message, encode, pack
 from signoff.store.keys import Shards, shard_prefix
 from signoff.store.records import RunRecord, call_records, run_record
 from signoff.store.runs import Fanout, dumps, event_args
@@ -53,6 +53,11 @@ class NewGate:
     n: int
     suggested_rules: Sequence[dict[str, str]] = ()
     approval: Approval | None = None
+    #: The JSON text of what an edited input is checked against, for tools that only the worker
+    #: knows; None where the service has the tool itself.
+    input_schema: str | None = None
+    #: The JSON text of what a result from outside is checked against, if anything was declared.
+    output_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,8 @@ class StepCommit:
     fanout: Fanout | None = None
     ending: Ending | None = None
     frames: Sequence[bytes] = field(default_factory=tuple)
+    #: What the agent saves with it; None leaves what it saved before.
+    saved: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +180,8 @@ class Steps:
         control["calls"] = [_call_args(args, call) for call in commit.calls]
         control["gates"] = [_gate_args(args, gate) for gate in commit.gates]
         control["frames"] = [args.blob(frame) for frame in commit.frames]
+        if commit.saved is not None:
+            control["saved"] = args.blob(pack(commit.saved))
         if commit.pause is not None and commit.fanout is not None:
             control["pause_event"] = event_args(args, commit.pause)
             control["times"] = _times_args(commit.times)
@@ -300,6 +309,8 @@ def _gate_args(args: Args, gate: NewGate) -> dict[str, Any]:
         "n": str(gate.n),
         "suggested": args.blob(dumps(list(gate.suggested_rules))),
         "approvers": None if gate.approval is None else args.blob(dumps(gate.approval.fields)),
+        "schema": args.blob(gate.input_schema),
+        "out_schema": args.blob(gate.output_schema),
     }
 
 

@@ -23,7 +23,7 @@ from signoff.domain.error import (
     UnauthorizedError,
 )
 from signoff.domain.expiry import Limits
-from signoff.domain.gate import Gate
+from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Verdict
 from signoff.script import check_script
@@ -31,7 +31,8 @@ from signoff.signing import SignatureError, verify
 from signoff.strictjson import loads
 from signoff.testing.aside import Aside
 from signoff.testing.endpoints import Endpoints, masked
-from signoff.testing.engine import BatchRefusedError, FakeRun, World
+from signoff.testing.engine import FakeRun, World
+from signoff.testing.refusal import BatchRefusedError
 from signoff.testing.rulebook import Rulebook
 from signoff.testing.shown import (
     asked_body,
@@ -52,7 +53,9 @@ from signoff.wire.decision import (
     DecideBatch,
     SignedBatch,
     SignedDecision,
+    SubmitResults,
     read_batch,
+    read_results,
 )
 from signoff.wire.policy import CreatePolicy, Evaluate
 from signoff.wire.run import CreateRun, SwitchMode
@@ -160,6 +163,7 @@ class Backend(Aside):
             metadata=body.metadata,
             message=body.message,
             limits=limits,
+            external_tools=[item.declaration() for item in body.external_tools or ()],
         )
         return 201, self.started(run)
 
@@ -235,7 +239,15 @@ class Backend(Aside):
         """Decides several gates."""
         batch = read_batch(_body(request, DecideBatch).decisions)
         run = self.run_of(run_id, request)
-        return _decided(run, self._decide(run, batch, batch=True))
+        return _decided(run, self._decide(run, batch, items="decisions"))
+
+    def results(self, request: httpx.Request, run_id: int) -> Any:
+        """Takes results of external calls; their schemas are not checked here."""
+        body, run = _body(request, SubmitResults), self.run_of(run_id, request)
+        gates = [gate for gate in run.gates.values() if gate.kind is GateKind.EXTERNAL]
+        gates.sort(key=lambda gate: gate.state is GateState.PENDING)
+        batch = read_results(body.results, {gate.tool_use_id: gate.id for gate in gates})
+        return _decided(run, self._decide(run, batch, items="results"))
 
     def inbox(self, request: httpx.Request) -> Any:
         """Open gates of all runs."""
@@ -316,32 +328,34 @@ class Backend(Aside):
         if run is None or run.user_id != self.endpoints.row(webhook_id)["user_id"]:
             raise refused
         key = f"callback:{webhook_id}:{verified.msg_id}"
-        batch = envelope.type == "decisions"
+        items = "decisions" if envelope.type == "decisions" else None
         return self._kept(
             key,
             raw,
-            lambda: (200, _decided(run, self._decide(run, decisions, batch=batch))),
+            lambda: (200, _decided(run, self._decide(run, decisions, items=items))),
         )
 
     # What several requests do
 
     def _decide(
-        self, run: FakeRun, decisions: Sequence[Decision], *, batch: bool = False
+        self, run: FakeRun, decisions: Sequence[Decision], *, items: str | None = None
     ) -> list[Gate]:
         try:
             gates = run.decide(decisions, by="key:fake")
         except BatchRefusedError as refused:
             n, first = refused.refusals[0]
-            if not batch:
+            if items is None:
                 raise first from None
-            at = f"decisions[{n}]"
+            at, field = f"{items}[{n}]", first.field
+            if field is not None and items == "results":
+                field = field.removeprefix("result").removeprefix(".")
             raise SignoffError(
                 f"{at}: {first.message}",
                 code=first.code,
-                field=f"{at}.{first.field}" if first.field else at,
+                field=f"{at}.{field}" if field else at,
                 details={
                     **first.details,
-                    "decisions": [
+                    items: [
                         {
                             "index": place,
                             "request_id": decisions[place].request_id,
@@ -454,6 +468,7 @@ _ROUTES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     rf"{_RUN}/approve": {"POST": Backend.approve},
     rf"{_RUN}/answer": {"POST": Backend.answer},
     rf"{_RUN}/decisions": {"POST": Backend.decisions},
+    rf"{_RUN}/results": {"POST": Backend.results},
     r"/v1/requests": {"GET": Backend.inbox},
     r"/v1/permissions": {
         "POST": Backend.create_policy,

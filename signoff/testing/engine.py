@@ -16,13 +16,18 @@ from signoff.domain.gate import ASK_TOOL, EXPIRY, PLAN_TOOL, Gate, GateKind, Gat
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
 from signoff.domain.mode import Mode
-from signoff.domain.question import check_plan, check_questions
+from signoff.domain.question import (
+    ASK_USER_TOOL,
+    ask_user_questions,
+    check_plan,
+    check_questions,
+)
 from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
 from signoff.domain.run import RunStatus
-from signoff.domain.subject import Subject
 from signoff.domain.suggestion import suggested_rules
 from signoff.script import ScriptedTurn, script_length, script_turn
-from signoff.testing.gate import gate_digest
+from signoff.testing.gate import gate_digest, results_text, shown_call
+from signoff.testing.refusal import BatchRefusedError, refused
 
 _PLACEHOLDER = re.compile(r"\{\{(last_results|message)\}\}")
 NO_USAGE = {
@@ -63,10 +68,12 @@ class FakeRun:
         human: bool,
         metadata: Mapping[str, Any] | None,
         message: str,
+        external_tools: Sequence[Mapping[str, Any]] = (),
         retry_of: int | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
         self._world, self.limits = world, limits
+        self.external_tools = list(external_tools)
         self._reminded: set[int] = set()
         self.id, self.agent_id, self.user_id = run_id, agent_id, user_id
         self.mode, self.human, self.metadata = mode, human, metadata
@@ -171,7 +178,7 @@ class FakeRun:
         fresh = False
         for gate in self.open:
             forbidden = denied_by(
-                _call(gate.tool, gate.tool_input),
+                shown_call(gate.tool, gate.tool_input),
                 user_id=self.user_id,
                 rules=self._world.rules(),
                 now_ms=self._world.now_ms(),
@@ -262,9 +269,22 @@ class FakeRun:
             self._result(use, "error", error.message)
             return None
         if kind is not None:
-            return self._gate(use, kind)
+            rules = self._world.rules()
+            own = use.name in (ASK_TOOL, PLAN_TOOL)
+            deny = None
+            if not own:
+                deny = denied_by(
+                    shown_call(use.name, use.input),
+                    user_id=self.user_id,
+                    rules=rules,
+                    now_ms=self._world.now_ms(),
+                )
+            if deny is None:
+                return self._gate(use, kind)
+            self._result(use, "denied", f"This tool call is not permitted (deny rule {deny.id}).")
+            return None
         judgement = judge(
-            _call(use.name, use.input),
+            shown_call(use.name, use.input),
             read_only=use.name in self._world.read_only,
             standing=Standing(
                 mode=self.mode,
@@ -299,8 +319,8 @@ class FakeRun:
         }
 
     def _asking(self, use: ToolUse) -> GateKind | None:
-        if use.name in self._world.external:
-            return GateKind.EXTERNAL
+        if use.name in self._world.external or self._declaration(use) is not None:
+            return self._outside(use)
         if use.name == ASK_TOOL and self.human:
             check_questions(use.input)
             return GateKind.QUESTION
@@ -311,9 +331,25 @@ class FakeRun:
             raise InvalidToolInputError(f"{use.name} is not available now")
         return None
 
+    def _declaration(self, use: ToolUse) -> Mapping[str, Any] | None:
+        found = (item for item in self.external_tools if item["name"] == use.name)
+        return next(found, None)
+
+    def _outside(self, use: ToolUse) -> GateKind:
+        if use.name == ASK_USER_TOOL and self.human:
+            try:
+                ask_user_questions(use.input)
+            except InvalidToolInputError:
+                return GateKind.EXTERNAL
+            return GateKind.QUESTION
+        return GateKind.EXTERNAL
+
     def _gate(self, use: ToolUse, kind: GateKind) -> Gate:
+        declared = self._declaration(use) if kind is GateKind.EXTERNAL else None
         suggested = (
-            suggested_rules(_call(use.name, use.input)) if kind is GateKind.TOOL_APPROVAL else ()
+            suggested_rules(shown_call(use.name, use.input))
+            if kind is GateKind.TOOL_APPROVAL
+            else ()
         )
         now_ms = self._world.now_ms()
         times = self.limits.times(now_ms)
@@ -331,6 +367,7 @@ class FakeRun:
             created_ms=now_ms,
             remind_ms=None if times is None else times.remind_ms,
             expires_ms=None if times is None else times.expires_ms,
+            output_schema=None if declared is None else declared.get("output_schema"),
         )
 
     def _open_gates(self, gates: Sequence[Gate]) -> None:
@@ -353,14 +390,14 @@ class FakeRun:
             check_input=lambda name, value: (compact(value), gate_digest(name, dict(value))),
         )
         if gate.state is GateState.CANCELLED:
-            raise _refused("the request was cancelled with its run", "gate_cancelled", gate)
+            raise refused("the request was cancelled with its run", "gate_cancelled", gate)
         if decision.expected_digest not in (None, gate.digest):
-            raise _refused("the request is not the one that was seen", "gate_changed", gate)
+            raise refused("the request is not the one that was seen", "gate_changed", gate)
         if gate.state is not GateState.PENDING and gate.fingerprint != found.fingerprint:
             if gate.kind is GateKind.QUESTION and auto_resolved(gate):
-                raise _refused("the time of the question was over", "auto_continued", gate)
+                raise refused("the time of the question was over", "auto_continued", gate)
             msg = "the request was already decided otherwise"
-            raise _refused(msg, "gate_resolved_otherwise", gate)
+            raise refused(msg, "gate_resolved_otherwise", gate)
         return found
 
     def _settle(self, decision: Decision, settlement: Settlement, *, by: str) -> None:
@@ -458,33 +495,4 @@ class FakeRun:
         if found[1] == "message":
             users = (item.text for item in reversed(self.history) if item.role == "user")
             return next(users, "")
-        return compact(
-            [
-                {
-                    "tool_use_id": item.tool_use_id,
-                    "name": item.name,
-                    "state": item.state,
-                    "content": item.content,
-                }
-                for item in self._results.values()
-            ]
-        )
-
-
-class BatchRefusedError(Exception):
-    """Which decisions are in the way, by position, and why."""
-
-    def __init__(self, refusals: Sequence[tuple[int, SignoffError]]) -> None:
-        super().__init__()
-        self.refusals = refusals
-
-
-def _refused(message: str, code: str, gate: Gate) -> GateRefusedError:
-    details: dict[str, Any] = {}
-    if gate.state is not GateState.PENDING:
-        details["standing"] = {"status": gate.state.value, "decided_by": gate.decided_by}
-    return GateRefusedError(message, code=code, details=details)
-
-
-def _call(tool: str, tool_input: Mapping[str, Any]) -> Subject:
-    return Subject(tool, tool_input, digest=gate_digest(tool, dict(tool_input)))
+        return results_text(self._results.values())

@@ -62,6 +62,8 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "plan_approved": run.plan_approved,
         "model": "scripted",
         **run.limits.fields,
+        "external_tools": run.external_tools,
+        "mcp_servers": None,
         "turn": run.turn,
         "open_requests": len(run.open),
         "version": run.version,
@@ -81,6 +83,7 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
     """A gate."""
     tool, tool_input = gate.listed
     pending = gate.state is GateState.PENDING
+    declared = {} if gate.output_schema is None else {"output_schema": gate.output_schema}
     return {
         "request_id": gate.id,
         "run_id": gate.run_id,
@@ -106,6 +109,7 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
         "resumed": resumed,
         "remembered": None if pending else gate.remembered,
         "can_remember": gate.kind is GateKind.TOOL_APPROVAL and bool(gate.suggested_rules),
+        **declared,
     }
 
 
@@ -114,7 +118,8 @@ def asked_body(gate: Gate) -> dict[str, Any]:
     body = gate_body(gate)
     wanted = ("request_id", "kind", "tool_name", "tool_input", "digest", "suggested_rules")
     times = ("created_at", "approvers", "remind_at", "expires_at")
-    return {name: body[name] for name in (*wanted, *times)}
+    shown = {name: body[name] for name in (*wanted, *times)}
+    return shown if gate.output_schema is None else {**shown, "output_schema": gate.output_schema}
 
 
 def message_bodies(run: FakeRun) -> list[dict[str, Any]]:

@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from signoff.wire.body import Approvers, ApproversBody, Body, ExpiryName, ModeName, UserId, Wait
+from signoff.wire.body import (
+    Approvers,
+    ApproversBody,
+    Body,
+    ExpiryName,
+    ExternalTool,
+    ModeName,
+    UserId,
+    Wait,
+)
 
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"\S")]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -20,6 +29,8 @@ class ChangeAgent(Body):
     name: Name | None = None
     instructions: str | None = None
     tools: list[str] | None = None
+    external_tools: list[ExternalTool] | None = None
+    mcp_servers: Annotated[list[str], Field(max_length=64)] | None = None
     role: str | None = None
     goals: str | None = None
     metadata: dict[str, Any] | None = None
@@ -64,6 +75,8 @@ class AgentBody(AgentActivityFields):
     name: str
     instructions: str | None
     tools: NotRequired[list[str]]
+    external_tools: list[dict[str, Any]]
+    mcp_servers: list[str] | None
     role: str | None
     goals: str | None
     user_id: str | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
@@ -27,6 +27,26 @@ class Body(BaseModel):
     """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class ExternalTool(Body):
+    """A tool that an outside system executes, declared on a run or an agent."""
+
+    name: str
+    description: Annotated[str, Field(max_length=10_000)] = ""
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
+
+    def declaration(self) -> dict[str, Any]:
+        """The declaration as it is kept and shown."""
+        found: dict[str, Any] = {
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self.input_schema,
+        }
+        if self.output_schema is not None:
+            found["output_schema"] = self.output_schema
+        return found
 
 
 class ClosedBody(BaseModel):

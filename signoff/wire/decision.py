@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -89,6 +89,35 @@ class DecideBatch(Body):
     decisions: Items
 
 
+class ResultItem(ClosedBody):
+    """The result of one external call, named by its request or by the call's own id."""
+
+    request_id: str | None = None
+    tool_use_id: str | None = None
+    output: Any
+    state: Literal["success", "error"] = "success"
+    expected_digest: str | None = None
+
+    def read(self, request_id: str) -> Decision:
+        """The decision that it makes on the request."""
+        return Decision(
+            request_id=request_id,
+            result={"output": self.output, "state": self.state},
+            expected_digest=self.expected_digest,
+        )
+
+
+class SubmitResults(Body):
+    """POST /runs/{id}/results."""
+
+    results: Annotated[list[ResultItem], Field(min_length=1, max_length=MAX_DECISIONS)]
+
+    @property
+    def by_call(self) -> bool:
+        """True when some result names its call instead of its request."""
+        return any(item.tool_use_id is not None for item in self.results)
+
+
 class CallbackEnvelope(Body):
     """POST /callbacks/{id}: what ``data`` is depends on ``type``."""
 
@@ -124,4 +153,28 @@ def read_batch(items: Sequence[DecisionItem]) -> list[Decision]:
             msg = f"{at}: the request is decided twice in one batch"
             raise InvalidFieldError(msg, field=f"{at}.request_id")
         seen.add(item.request_id)
+    return found
+
+
+def read_results(items: Sequence[ResultItem], by_call: Mapping[str, str]) -> list[Decision]:
+    """The decisions that results make; ``by_call`` has the request of each call.
+
+    Raises InvalidFieldError naming ``results[i]``.
+    """
+    seen: set[str] = set()
+    found: list[Decision] = []
+    for n, item in enumerate(items):
+        at = f"results[{n}]"
+        if (item.request_id is None) == (item.tool_use_id is None):
+            msg = f"{at}: give exactly one of request_id and tool_use_id"
+            raise InvalidFieldError(msg, field=f"{at}.request_id")
+        request_id = item.request_id
+        if request_id is None:
+            # A call that waits for nothing is refused like a request that is not there.
+            request_id = by_call.get(item.tool_use_id or "", "")
+        if request_id and request_id in seen:
+            msg = f"{at}: the call has two results in one batch"
+            raise InvalidFieldError(msg, field=f"{at}.request_id")
+        seen.add(request_id)
+        found.append(item.read(request_id))
     return found

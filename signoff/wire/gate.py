@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -61,6 +61,8 @@ class PermissionRequestBody(TypedDict):
     remember_default: bool
     timeout_seconds: int
     script: dict[str, str] | None
+    #: Of external calls that declare what their result looks like.
+    output_schema: NotRequired[dict[str, Any]]
 
 
 class OpenRequestBody(PermissionRequestBody):

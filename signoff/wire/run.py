@@ -8,7 +8,16 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from signoff.domain.event import UsageBody
-from signoff.wire.body import Approvers, ApproversBody, Body, ExpiryName, ModeName, UserId, Wait
+from signoff.wire.body import (
+    Approvers,
+    ApproversBody,
+    Body,
+    ExpiryName,
+    ExternalTool,
+    ModeName,
+    UserId,
+    Wait,
+)
 
 MAX_TURNS = 2000
 
@@ -25,6 +34,8 @@ class CreateRun(Body):
     user_id: UserId | None = None
     metadata: dict[str, Any] | None = None
     tools: list[str] | None = None
+    external_tools: list[ExternalTool] | None = None
+    mcp_servers: Annotated[list[str], Field(max_length=64)] | None = None
     memory: bool | None = None
     history: bool | None = None
     task_setup_tools: bool | None = None
@@ -130,6 +141,8 @@ class RunBody(RunSummaryBody):
     output_data: dict[str, Any] | None
     metadata: dict[str, Any] | None
     tools: list[str] | None
+    external_tools: list[dict[str, Any]]
+    mcp_servers: list[str] | None
 
 
 class MessageBody(TypedDict):

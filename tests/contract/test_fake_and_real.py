@@ -1,6 +1,7 @@
 """One suite of the SDK against the fake service and against a real one: they answer alike."""
 
 import dataclasses
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from signoff.client import Allow, Client, Deny
+from signoff.client import Allow, Client, Deny, Supply
 from signoff.client import errors as e
 from signoff.signing import sign_decision, verify
 from signoff.testing import FakeService
@@ -459,6 +460,58 @@ def test_a_pause_is_announced_and_decided_by_a_signed_callback(side):
         ),
         what="the end",
     )
+
+
+def test_results_of_external_calls(client):
+    """By call or by request, all or none, and on_external while waiting."""
+    tool = {"name": "book", "input_schema": {"type": "object"}, "output_schema": {"type": "object"}}
+    uses = [{"id": f"c{n}", "name": "book", "input": {"room": n}} for n in range(2)]
+    run_id, gates = _parked(client, *uses, mode="autonomous", external_tools=[tool])
+    assert client.runs.get(run_id).external_tools[0]["name"] == "book"
+    assert [(gate.kind, gate.output_schema) for gate in gates] == [
+        ("external", {"type": "object"})
+    ] * 2
+    first = {"tool_use_id": "c0", "output": {"code": "A"}}
+    with pytest.raises(e.GateNotFoundError) as refused:
+        client.runs.submit_results(run_id, [first, {"request_id": "req_none", "output": 1}])
+    assert refused.value.field == "results[1]"
+    with pytest.raises(e.ValidationError):
+        client.runs.submit_results(run_id, [first, {"tool_use_id": "c0", "output": 1}])
+    assert not client.runs.submit_results(run_id, [first]).resumed
+    done = client.runs.wait(run_id, on_external=lambda _: Supply(output="full", state="error"))
+    seen = [(row["state"], row["content"]) for row in json.loads(done.output[len("Done: ") :])]
+    assert seen == [("success", '{"code":"A"}'), ("error", "full")]
+
+
+def test_a_deny_rule_covers_external_tools(client):
+    """Declared ones as any other."""
+    client.permissions.create("denied_outside", effect="deny")
+    tool = {"name": "denied_outside", "input_schema": {"type": "object"}}
+    use = {"name": "denied_outside", "input": {}}
+    script = [{"tool_calls": [use]}, {"text": "{{last_results}}"}]
+    run = client.runs.create_and_wait("go", metadata={"script": script}, external_tools=[tool])
+    assert '"state":"denied"' in run.output
+
+
+def test_an_ask_user_call_is_a_question_to_a_person(client):
+    """Shown in the form of our questions, answered to the model in its own."""
+    tool = {"name": "AskUser", "input_schema": {"type": "object"}}
+    asked = {
+        "question": QUESTION,
+        "header": "Pick",
+        "context": "why",
+        "multi_select": True,
+        "options": [{"label": "A", "preview": "a()"}, {"label": "B"}],
+    }
+    use = {"name": "AskUser", "input": {"questions": [asked]}}
+    run_id, (gate,) = _parked(client, use, external_tools=[tool])
+    assert (gate.kind, gate.tool_name) == ("question", "AskUserQuestion")
+    (question,) = gate.tool_input["questions"]
+    assert (question["multiSelect"], question["context"]) == (True, "why")
+    assert question["options"][0]["preview"] == "a()"
+    client.runs.answer(run_id, {QUESTION: ["B", "neither"]})
+    seen = json.loads(json.loads(_ended(client, run_id).output[len("Done: ") :])[0]["content"])
+    assert seen == {"answers": [{"question": QUESTION, "selected": ["B"], "other": "neither"}]}
 
 
 def test_a_run_is_filed_away_and_found_again(client):

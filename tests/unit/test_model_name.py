@@ -51,6 +51,16 @@ def test_other_names_are_unknown(name):
     assert len(caught.value.message.encode()) < 500
 
 
+def test_an_agent_is_named_like_a_model():
+    """By the names that the operator gave, and by nothing that looks like a path."""
+    names = ModelNames(default="agent:a", agents=frozenset({"a", "b"}))
+    assert names.resolve(None) == "agent:a"
+    assert names.resolve("agent:b") == "agent:b"
+    for name in ("agent:", "agent:c", "agent:a:b", "agent:a ", "a"):
+        with pytest.raises(InvalidFieldError):
+            names.resolve(name)
+
+
 def test_a_default_without_its_provider_is_unknown():
     """A wrong default shows as soon as it is used."""
     with pytest.raises(InvalidFieldError, match="openai:gpt-x"):

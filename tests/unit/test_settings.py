@@ -18,6 +18,8 @@ NAMES = (
     "SIGNOFF_SECRET_KEYS",
     "SIGNOFF_PUBLIC_URL",
     "SIGNOFF_TOOLS",
+    "SIGNOFF_AGENTS",
+    "SIGNOFF_AGENT_TIMEOUT_S",
     "SIGNOFF_MCP_SERVERS",
     "SIGNOFF_WEBHOOK_ALLOW",
     "SIGNOFF_WEBHOOK_SCHEDULE",
@@ -120,6 +122,12 @@ def test_a_given_broker_url_is_kept(given_url, broker):
         ("SIGNOFF_TOOLS", "examples/demo_tools.py"),
         ("SIGNOFF_TOOLS", "examples..demo"),
         ("SIGNOFF_TOOLS", "1tools"),
+        ("SIGNOFF_AGENTS", "research"),
+        ("SIGNOFF_AGENTS", "research=module"),
+        ("SIGNOFF_AGENTS", "a b=module:make"),
+        ("SIGNOFF_AGENTS", "a=module:make()"),
+        ("SIGNOFF_AGENTS", "a=m:make,a=m:other"),
+        ("SIGNOFF_AGENT_TIMEOUT_S", "0"),
         ("SIGNOFF_MCP_SERVERS", "files"),
         ("SIGNOFF_MCP_SERVERS", "[]"),
         ("SIGNOFF_MCP_SERVERS", "[" * 5000),
@@ -175,6 +183,7 @@ def test_lists_take_blanks_around_their_commas():
         {
             "SIGNOFF_SECRET_KEYS": f" {KEY} , {OTHER_KEY} ",
             "SIGNOFF_TOOLS": "examples.demo_tools, other.mod",
+            "SIGNOFF_AGENTS": "a=pkg.mod:make, b-2 = m:Class.make ,",
             "SIGNOFF_WEBHOOK_ALLOW": "10.0.0.0/8, ::1",
             "SIGNOFF_WEBHOOK_SCHEDULE": "0, .5, 2.25",
         }
@@ -182,6 +191,7 @@ def test_lists_take_blanks_around_their_commas():
     assert settings.secret_keys == (KEY, OTHER_KEY)
     assert settings.require_secret_keys() == (KEY, OTHER_KEY)
     assert settings.tools == "examples.demo_tools,other.mod"
+    assert settings.agents == {"a": "pkg.mod:make", "b-2": "m:Class.make"}
     assert settings.webhook_allow == "10.0.0.0/8,::1"
     assert settings.webhook_schedule == (0.0, 0.5, 2.25)
 

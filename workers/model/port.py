@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from signoff.agents import Count, OnText, ToolSpec, Usage
 from signoff.domain.message import Message, ToolUse
 from signoff.script import ErrorKind
 
-OnText = Callable[[str], Awaitable[None]]
-# An atomic counter kept with the run in the store; returns the new value.
-Count = Callable[[str], Awaitable[int]]
+__all__ = [
+    "Count",
+    "Model",
+    "ModelError",
+    "ModelReply",
+    "ModelRequest",
+    "OnText",
+    "ToolSpec",
+    "Usage",
+]
 
 _TRANSIENT: frozenset[ErrorKind] = frozenset({"rate_limit", "overloaded", "server"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
-    """A tool as it is offered to the model."""
-
-    name: str
-    description: str
-    input_schema: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """Tokens of one call; the cached ones are part of ``input_tokens``.
-
-    ``cost_micros`` is its price in millionths of a US dollar, 0 where it is not known.
-    """
-
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int = 0
-    cache_creation_tokens: int = 0
-    cost_micros: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

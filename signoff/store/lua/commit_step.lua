@@ -3,7 +3,7 @@
 -- commit id. With A.release the lease ends in the same script when nothing is due.
 -- ARGV[1] {id, fence, commit, wake, mode_v, rules_v, subs_v, messages, calls, gates, pause_event,
 --          times?, status?, output?, output_data?, error?, error_code?, end_event?, usage, release,
---          counts, frames}
+--          counts, frames, saved?}
 -- calls = {{id, tool, input, digest, state, grant?, eff, result?}}, gates = {{id, kind, n, suggested, approvers?}}
 -- Returns {'ok', released, wake} | {'lost'} | {'stale', what}.
 local run = load(A.id)
@@ -16,6 +16,7 @@ if stale_version('rules', run.acct, A.rules_v) then return {'stale', 'rules'} en
 if given(A.subs_v) and stale_version('subs', run.acct, A.subs_v) then return {'stale', 'subs'} end
 if times_stale() then return {'stale', 'times'} end
 for _, i in ipairs(A.messages) do redis.call('RPUSH', P .. 'msg:' .. A.id, blob(i)) end
+if given(A.saved) then redis.call('SET', P .. 'saved:' .. A.id, blob(A.saved)) end
 add(run, 'step', 1)
 add(run, 'turn_steps', 1)
 add(run, 'msgs', #A.messages)

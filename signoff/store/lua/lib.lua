@@ -262,7 +262,8 @@ local function is_due(run_id, pause, what)
   return at and tonumber(at) <= NOW
 end
 
--- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested, approvers?}}.
+-- Opens gates of the current step as one new pause. gates = {{id, kind, n, suggested, approvers?,
+-- schema?, out_schema?}}.
 -- With A.times = {opened, remind?, expires?} they are due at those times.
 local function open_gates(run, gates)
   local pause = int(add(run, 'pause_n', 1))
@@ -274,8 +275,8 @@ local function open_gates(run, gates)
       'n', g.n, 'tool_use_id', c[1], 'tool', c[2], 'input', c[5] or c[3], 'digest', c[4],
       'suggested', blob(g.suggested), 'state', 'pending', 'pause', pause, 'step', run.step,
       'created', int(NOW))
-    if given(g.approvers) then
-      redis.call('HSET', P .. 'gate:' .. g.id, 'approvers', blob(g.approvers))
+    for field, i in pairs({approvers = g.approvers, schema = g.schema, out_schema = g.out_schema}) do
+      if given(i) then redis.call('HSET', P .. 'gate:' .. g.id, field, blob(i)) end
     end
     redis.call('HSET', run.calls, g.n .. '.state', 'asked', g.n .. '.gate', g.id)
     redis.call('RPUSH', P .. 'gates:' .. run.id, g.id)
@@ -303,7 +304,7 @@ local function close_gate(run, req, gate)
 end
 
 -- Settles one pending gate and gives its call the consequence. s = {state, fp, by, reason,
--- answers, result, call = 'allowed'|'done', grant, input, digest, plan_ok}.
+-- answers, result, call = 'allowed'|'done', grant, input, digest, plan_ok, rules}.
 local function settle(run, req, gate, s)
   local n = gate.n
   redis.call('HSET', P .. 'gate:' .. req, 'state', s.state, 'fp', s.fp, 'by', s.by,
@@ -314,6 +315,7 @@ local function settle(run, req, gate, s)
     redis.call('HSET', run.calls, n .. '.state', 'allowed', n .. '.seq', seq,
       n .. '.grant', s.grant, n .. '.run_digest', s.digest or gate.digest)
     if given(s.input) then redis.call('HSET', run.calls, n .. '.run_input', blob(s.input)) end
+    if given(s.rules) then redis.call('HSET', run.calls, n .. '.rules', blob(s.rules)) end
     add(run, 'todo', 1)
   else
     redis.call('HSET', run.calls, n .. '.state', 'done', n .. '.result', blob(s.result))

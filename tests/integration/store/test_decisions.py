@@ -322,6 +322,32 @@ async def test_an_edited_call_that_was_cut_off_is_asked_with_what_ran(desk: Desk
     assert (call.effective_json, call.run_digest) == ('{"what":"y"}', "d2")
 
 
+async def test_a_gate_keeps_the_schemas_that_it_was_opened_with(desk: Desk) -> None:
+    """By a step or a later pause; a gate without any has none."""
+    run = await desk.held()
+    step = await desk.step(run, [new_call("a", "asked"), new_call("b", "asked")])
+    kept = replace(step.gates[0], input_schema='{"type":"object"}', output_schema='{"type":"null"}')
+    await desk.store.steps.commit(run, replace(step, gates=[kept, step.gates[1]]))
+    found = await desk.gates(run.id)
+    assert (found["a"].input_schema, found["a"].output_schema) == (
+        '{"type":"object"}',
+        {"type": "null"},
+    )
+    assert (found["b"].input_schema, found["b"].output_schema) == (None, None)
+    await desk.decide(await desk.load(run.id), verdict(found["a"].id))
+    (held,) = await desk.take()
+    again = NewGate(
+        id="req_x", kind=GateKind.TOOL_APPROVAL, n=0, input_schema='{"maxProperties":1}'
+    )
+    await desk.store.steps.ask_again(
+        held.run,
+        [again],
+        pause=desk.event("run.awaiting_input"),
+        fanout=await desk.fanout(),
+    )
+    assert (await desk.store.runs.gates(run.id))[-1].input_schema == '{"maxProperties":1}'
+
+
 async def test_remember_allows_at_once_and_is_noted_when_stored(desk: Desk) -> None:
     """A replay may raise it; a run remembers by the policy's id from then on."""
     run = await desk.parked()

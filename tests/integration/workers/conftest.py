@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from signoff.canonical import canonical, digest
+from signoff.declared import SchemaInputs
 from signoff.domain import event as events
+from signoff.domain.call import Call, CallState, cut_off, results_message
 from signoff.domain.decision import Decision, settle
 from signoff.domain.gate import Gate
 from signoff.domain.message import Message, Text, ToolResult
+from signoff.domain.rule import Verdict as VerdictKind
 from signoff.store.decisions import Decided, Verdict
 from signoff.store.facade import Store
 from signoff.store.runs import NewRun
 from signoff.store.steps import Held
+from signoff.store.turns import Announcement, NewTurn
 from signoff.tooldef import Tool, current_call, tool
 from webhooks.publish import Publisher
 from workers.driver import Driver
@@ -82,10 +86,11 @@ class Bench:
                 mode=options.get("mode", "approval"),
                 human_in_the_loop=options.get("hitl", True),
                 config={
-                    "model": "scripted",
+                    "model": options.get("model", "scripted"),
                     "metadata": {"script": script},
                     "max_turns": options.get("max_turns", 50),
                     "tools": options.get("tools"),
+                    "external_tools": options.get("external_tools"),
                     "output_schema": options.get("output_schema"),
                     **options.get("limits", {}),
                 },
@@ -111,13 +116,19 @@ class Bench:
     async def gates(self, run_id: int) -> list[Gate]:
         return [g for g in await self.store.runs.gates(run_id) if g.state == "pending"]
 
-    async def decide(self, run_id: int, *decisions: Decision) -> Decided:
+    async def decide(
+        self, run_id: int, *decisions: Decision, schema: dict[str, Any] | None = None
+    ) -> Decided:
         run, gates = await self.store.runs.load_with_gates(ACCOUNT, run_id)
         by_id = {gate.id: gate for gate in gates}
         verdicts = [
             Verdict(
                 gate_id=d.request_id,
-                settlement=settle(by_id[d.request_id], d, check_input=self.check),
+                settlement=settle(
+                    by_id[d.request_id],
+                    d,
+                    check_input=self.check if schema is None else checker(schema),
+                ),
                 by="test",
                 reason=d.reason,
                 expected_digest=d.expected_digest,
@@ -145,8 +156,69 @@ class Bench:
             if isinstance(block, ToolResult)
         ]
 
+    async def rule(self, tool: str, effect: str) -> None:
+        """Stores a rule for every run of the account."""
+        await self.store.policies.put(
+            account=ACCOUNT,
+            user_id=None,
+            tool=tool,
+            effect=VerdictKind(effect),
+            source="api",
+            now_ms=1,
+        )
+        self.store.catalog.forget(ACCOUNT)
+
+    async def expire(self, run_id: int) -> None:
+        """The holder dies: its lease is over."""
+        await self.store.connection.call("HSET", f"sg:{{s0}}:run:{run_id}", "lease_until", "1")
+        await self.store.connection.call("ZADD", "sg:{s0}:leases", 1, str(run_id))
+        await self.store.steps.sweep(0)
+
+    async def cancel(self, run_id: int) -> None:
+        """As the service does it, of a run that is parked."""
+        publisher = self.engine.publisher
+        run, open_calls = await self.store.runs.load(ACCOUNT, run_id), await self.calls(run_id)
+        closed = cut_off(open_calls, "It was cancelled.")
+        await self.store.decisions.cancel(
+            run,
+            by="test",
+            results={
+                call.n: call.result or {}
+                for call, was in zip(closed, open_calls, strict=True)
+                if was.state is not CallState.DONE
+            },
+            message=results_message(closed, turn=run.turn, step=run.step, at_ms=1),
+            cancelled=publisher.ended(run, "cancelled"),
+            fanout=await publisher.fanout(run, events.RUN_CANCELLED),
+        )
+
+    async def reply(self, run_id: int, text: str, *before: Message) -> None:
+        """The next turn of a run that has ended."""
+        publisher = self.engine.publisher
+        run = await self.store.runs.load(ACCOUNT, run_id)
+        said = Message(role="user", blocks=(Text(text),), turn=run.turn + 1, step=run.step)
+        started = Announcement(
+            event=publisher.run_event(run, events.RUN_STARTED, status="running"),
+            fanout=await publisher.fanout(run, events.RUN_STARTED),
+        )
+        turn = NewTurn(message_id=next(self.ids), messages=[*before, said], announcements=[started])
+        await self.store.turns.start(run, turn, queued=False)
+
+    async def calls(self, run_id: int) -> list[Call]:
+        return await self.store.runs.calls(run_id)
+
     async def status(self, run_id: int) -> str:
         return (await self.store.runs.load(ACCOUNT, run_id)).status.value
+
+
+def checker(schema: dict[str, Any]) -> Callable[[str, Any], tuple[str, str]]:
+    """Checks an edit by the schema that the gate kept, as the service does."""
+
+    def check(name: str, value: Any) -> tuple[str, str]:
+        SchemaInputs(schema).check(dict(value))
+        return canonical(dict(value)).decode(), digest(name, dict(value))
+
+    return check
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from signoff.agents import AgentCall, Step, Usage
 from signoff.domain.decision import Decision
 from signoff.domain.error import LeaseLostError
 from signoff.domain.message import Message, ToolUse
 from tests.integration.workers.conftest import Bench, calls
 from workers.driver import Driver
-from workers.model.port import Count, ModelReply, ModelRequest, OnText, Usage
+from workers.model.port import Count, ModelReply, ModelRequest, OnText
 from workers.output import Answer
 
 pytestmark = pytest.mark.anyio
@@ -151,9 +152,12 @@ async def start_and_die(bench: Bench, name: str) -> int:
     driver = Driver(bench.engine, held)
     driver.tools = await bench.engine.tools.of(driver.run)
     use = ToolUse("a", name, {"what": "x"})
-    reply = ModelReply(text="", tool_calls=(use,), usage=Usage(input_tokens=1, output_tokens=1))
+    step = Step(
+        calls=(AgentCall(id="a", name=name, input={"what": "x"}),),
+        usage=Usage(input_tokens=1, output_tokens=1),
+    )
     message = Message(role="assistant", blocks=(use,), turn=1, step=1)
-    await driver._commit(reply, [message], [], Answer())
+    await driver._commit(step, [message], [], Answer())
     ruleset = await bench.store.catalog.rules("1", run_id)
     await bench.store.steps.start_call(
         driver.run, driver.calls[0], rules_v=ruleset.version, attempt=1

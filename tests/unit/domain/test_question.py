@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable
@@ -16,11 +17,14 @@ from signoff.domain.question import (
     Question,
     answers_for_clients,
     answers_for_model,
+    ask_user_questions,
     check_plan,
     check_questions,
     normalise_answers,
     normalise_plan_answer,
     plan_questions,
+    read_ask_user,
+    selections_for_model,
 )
 
 
@@ -273,3 +277,62 @@ def test_a_plan_takes_one_answer(answers: dict[str, Any]) -> None:
     with pytest.raises(InvalidFieldError) as caught:
         normalise_plan_answer("the plan", answers)
     assert caught.value.field == "answers"
+
+
+def ask_user(**change: Any) -> dict[str, Any]:
+    options = [{"label": "A", "preview": "a()"}, {"label": "B", "description": "b"}]
+    item = {"question": "Which?", "header": "Pick", "options": options}
+    return {"questions": [{**item, **change}]}
+
+
+def test_an_ask_user_input_has_our_form_and_keeps_what_people_are_shown() -> None:
+    """multi_select becomes multiSelect; context and previews stay."""
+    (plain,) = ask_user_questions(ask_user())
+    assert (plain["multiSelect"], "multi_select" in plain) == (False, False)
+    (asked_for,) = ask_user_questions(ask_user(multi_select=True, context="because"))
+    assert (asked_for["multiSelect"], asked_for["context"]) == (True, "because")
+    assert asked_for["options"][0]["preview"] == "a()"
+    (read,) = read_ask_user(ask_user(multi_select=True, context="because"))
+    assert (read.text, read.multi, read.labels) == ("Which?", True, ("A", "B"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"questions": None},
+        {"questions": []},
+        {"questions": ["Which?"]},
+        ask_user(multi_select="yes"),
+        ask_user(multiSelect=True),
+        ask_user(context=1),
+        ask_user(options=[{"label": "A"}]),
+        ask_user(extra=1),
+        {**ask_user(), "more": 1},
+    ],
+)
+def test_another_input_is_no_ask_user_input(wrong: dict[str, Any]) -> None:
+    """It is refused by an error of ours, so that the call stays what it is: an external one."""
+    with pytest.raises(InvalidToolInputError):
+        ask_user_questions(wrong)
+
+
+@given(st.dictionaries(st.sampled_from(["questions", "x"]), st.recursive(st.text(), st.lists)))
+def test_reading_an_ask_user_input_is_total(value: dict[str, Any]) -> None:
+    """Whatever a model sends."""
+    with contextlib.suppress(InvalidToolInputError):
+        ask_user_questions(value)
+
+
+def test_selections_tell_labels_from_free_text() -> None:
+    """As the tool of that name answers."""
+    questions = read_ask_user(ask_user(multi_select=True))
+    answers = normalise_answers(questions, {"Which?": ["free", "B", "A"]})
+    assert json.loads(selections_for_model(questions, answers)) == {
+        "answers": [{"question": "Which?", "selected": ["A", "B"], "other": "free"}]
+    }
+    plain = normalise_answers(questions, {"Which?": "A, B"})
+    assert json.loads(selections_for_model(questions, plain))["answers"][0] == {
+        "question": "Which?",
+        "selected": ["A", "B"],
+    }

@@ -13,11 +13,15 @@ from packaging.version import Version
 SECURITY_FLOORS = {
     "celery": "5.2.2",  # command injection through result data (CVE-2021-23727)
     "redis": "4.5.4",  # replies delivered to the wrong caller (CVE-2023-28858 and its follow-up)
+    "mcp": "2.3",
     "starlette": "1.0.1",
     "cryptography": "44",
 }
-PINNED_FLOORS = {"h11": "0.16"}  # request smuggling (CVE-2025-43859); reaches us through httpx
-UNWANTED = frozenset({"python-multipart", "pickle5", "dill"})
+PINNED_FLOORS = {
+    "h11": "0.16",  # request smuggling (CVE-2025-43859); reaches us through httpx
+    "python-multipart": "0.0.18",  # CVE-2024-53981; comes with mcp, whose client does not use it
+}
+UNWANTED = frozenset({"pickle5", "dill"})
 
 
 def _requirements(project: dict[str, Any]) -> Iterator[Requirement]:
