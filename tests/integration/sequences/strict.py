@@ -17,9 +17,20 @@ QUESTION = {
     "question": "Which?",
     "header": "H",
     "multiSelect": False,
-    "options": [{"label": "A"}, {"label": "B"}],
+    "options": [{"label": "A (Recommended)"}, {"label": "B"}],
 }
-TOOLS = ("look", "send", "send", "put", "outside", "AskUserQuestion", "nonsense")
+#: The same in the form of a declared tool.
+ASKED = {
+    "question": QUESTION["question"],
+    "header": "H",
+    "options": [
+        {"label": "A (Recommended)", "description": "a"},
+        {"label": "B", "description": "b"},
+    ],
+}
+TOOLS = (
+    "look", "send", "send", "put", "outside", "declared", "AskUser", "AskUserQuestion", "nonsense",
+)  # fmt: skip
 
 
 class StrictProvider:
@@ -50,6 +61,8 @@ class StrictProvider:
         tool_input: dict[str, Any] = {"what": rng.choice("xyz")}
         if name == "AskUserQuestion":
             tool_input = {"questions": [QUESTION]}
+        elif name == "AskUser":
+            tool_input = {"questions": [ASKED]}
         elif rng.random() < 0.1:
             tool_input = {"what": 7}
         # Providers number within an answer; some repeat ids from answer to answer.

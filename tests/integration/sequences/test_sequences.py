@@ -30,6 +30,14 @@ pytestmark = pytest.mark.anyio
 MOVES = 14
 EXPIRES_S = 3600
 SHARD = "sg:{s0}:"
+DECLARED = [
+    {
+        "name": name,
+        "description": name,
+        "input_schema": {"type": "object", "properties": {field: {"type": kind}}},
+    }
+    for name, field, kind in (("declared", "what", "string"), ("AskUser", "questions", "array"))
+]
 
 
 class Died(Exception):  # noqa: N818 - not an error of the product
@@ -124,6 +132,7 @@ class Life:
                 "permission_mode": mode,
                 "max_turns": rng.choice((3, 50)),
                 "expires_in": EXPIRES_S,
+                "external_tools": DECLARED,
                 "on_expiry": rng.choice(("deny", "deny", "answer", "cancel")),
             },
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -142,6 +143,19 @@ def test_the_recommended_option_answers(question: dict[str, Any], answer: str | 
     assert "Nobody answered in time" in found.result["content"]
     decision = Decision(request_id="req_1", answers={"Q?": expected})
     assert settle(gate, decision, check_input=_no_edit).fingerprint == found.fingerprint
+
+
+def test_an_ask_user_call_is_answered_in_its_own_form() -> None:
+    """The same for the questions of an AskUser call, whose model reads labels apart."""
+    options = [{"label": "A (Recommended)", "description": "a"}, {"label": "B", "description": "b"}]
+    questions = [{"question": "Q?", "header": "H", "options": options}]
+    gate = replace(a_gate(GateKind.QUESTION, {"questions": questions}), tool="AskUser")
+    found = settle_expired(gate, OnExpiry.ANSWER)
+    assert found.answers == {"Q?": "A (Recommended)"}
+    assert found.result is not None
+    said = json.loads(found.result["content"])
+    assert said["answers"] == [{"question": "Q?", "selected": ["A (Recommended)"]}]
+    assert "Nobody answered" in said["note"]
 
 
 def test_one_question_without_a_recommendation_denies_all() -> None:
