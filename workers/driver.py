@@ -32,7 +32,7 @@ from workers.asking import agent_run, ask_agent, demand, spoken
 from workers.engine import Engine
 from workers.execution import Execution
 from workers.frames import earlier_frames, end_frames, step_frames
-from workers.judging import Basis, JudgedStep, fresh_calls, kept_schema
+from workers.judging import Basis, JudgedStep, as_declared, fresh_calls, kept_schema
 from workers.output import Answer, answer_of
 from workers.turns import next_turn
 
@@ -66,6 +66,7 @@ class Driver:
         except AgentFailedError as error:
             await self._fail(error.code, error.message)
             return
+        self.calls = as_declared(self.calls, self.tools)
         while True:
             if self.run.phase == "calls" and not await self._work():
                 return
@@ -108,7 +109,7 @@ class Driver:
         )
         if run.fence != self.run.fence:
             raise LeaseLostError(f"run {run.id} moved on")
-        return run, calls
+        return run, as_declared(calls, self.tools)
 
     async def refresh(self) -> None:
         """Reads the run and its calls again; raises LeaseLostError when the fence moved."""
@@ -255,7 +256,7 @@ class Driver:
             if hint:
                 engine.hint(engine.store.shards.of(self.run.id), self.run.id)
             return True
-        self.run, self.calls = held.run, held.calls
+        self.run, self.calls = held.run, as_declared(held.calls, self.tools)
         return False
 
     # -- agent ---------------------------------------------------------------------------------

@@ -312,6 +312,20 @@ def effect_of(tool: Tool) -> Effect:
     return Effect.IDEMPOTENT if tool.idempotent else Effect.ONCE
 
 
+def as_declared(calls: Sequence[Call], tools: Mapping[str, Tool]) -> list[Call]:
+    """The calls by what their tools promise now, where that is less than when they were judged.
+
+    A run may wait for months, and its tools change: a call is neither free nor repeated because
+    an earlier release said that it may be.
+    """
+    return [
+        replace(call, effect=call.effect.or_worse(effect_of(tools[call.tool])))
+        if call.tool in tools
+        else call
+        for call in calls
+    ]
+
+
 def refusal(judgement: Judgement) -> tuple[str, str]:
     """The result state and text of a call that a rule or the plan guard refuses."""
     if judgement.verdict is Verdict.PLAN_FIRST:
