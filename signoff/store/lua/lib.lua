@@ -159,16 +159,32 @@ local function count_use(acct, use, amounts)
   redis.call('PEXPIRE', key, int(KEEP_USE_MS))
 end
 
--- Drops the oldest events of an account that are past keeping, some at a time. Longer than any
--- delivery is retried, so no body is missed.
+-- True while a delivery of the event is to be made; emit notes how its deliveries are numbered.
+local function undelivered(id)
+  local v = redis.call('HMGET', P .. 'ev:' .. id, 'dfirst', 'dcount', 'dstep')
+  for i = 0, tonumber(v[2] or '0') - 1 do
+    local state = redis.call('HGET', P .. 'dlv:' .. int(v[1] + i * v[3]), 'state')
+    if state == 'pending' or state == 'leased' then return true end
+  end
+  return false
+end
+
+-- Drops the oldest events of an account from its log, some at a time: those past keeping, and
+-- those that are too many. One that is still to be delivered is kept outside the log.
 local KEEP_MS, KEEP_EVENTS = 2592000000, 100000
 local function forget_events(acct)
   local index = P .. 'evs:' .. acct
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', int(NOW - KEEP_MS), 'LIMIT', 0, 500)
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', int(NOW - KEEP_MS), 'LIMIT', 0, 200)
   if #old == 0 and redis.call('ZCARD', index) > KEEP_EVENTS then
-    old = redis.call('ZRANGE', index, 0, 499)
+    old = redis.call('ZRANGE', index, 0, 199)
   end
-  for _, id in ipairs(old) do redis.call('DEL', P .. 'ev:' .. id) end
+  for _, id in ipairs(old) do
+    if undelivered(id) then
+      redis.call('PEXPIRE', P .. 'ev:' .. id, int(KEEP_MS))
+    else
+      redis.call('DEL', P .. 'ev:' .. id)
+    end
+  end
   if #old > 0 then redis.call('ZREM', index, unpack(old)) end
 end
 
@@ -179,9 +195,12 @@ local function emit(ev, eps, acct, run_id, pause)
   redis.call('ZADD', P .. 'evs:' .. acct, int(NOW), ev.id)
   if NOW % 64 == 0 then forget_events(acct) end
   if #eps == 0 then return end
-  for _, ep in ipairs(eps) do
+  for i, ep in ipairs(eps) do
     local n = redis.call('INCR', P .. 'dseq')
     local id = int((n - 1) * A.shards + A.shard + 1)
+    if i == 1 then
+      redis.call('HSET', P .. 'ev:' .. ev.id, 'dfirst', id, 'dcount', #eps, 'dstep', A.shards)
+    end
     redis.call('HSET', P .. 'dlv:' .. id, 'ev', ev.id, 'ep', ep, 'acct', acct, 'run', run_id,
       'type', ev.type, 'pause', pause, 'state', 'pending', 'n', '0', 'created', int(NOW),
       'next', int(NOW))
