@@ -415,9 +415,7 @@ async def test_a_forgiven_endpoint_starts_a_new_streak(desk: Desk) -> None:
 
 async def _forget_the_oldest(desk: Desk, gone: str) -> None:
     """Fills the account's event log above what it keeps, and emits until that was noticed."""
-    fill = (
-        "for n = 1, 100001 do redis.call('ZADD', KEYS[1], 10 + n, 'evt_fill_' .. n) end return 1"
-    )
+    fill = "for n = 1, 100001 do redis.call('ZADD', KEYS[1], 10 + n, 'evt_fill_' .. n) end return 1"
     await desk.store.connection.call("EVAL", fill, 1, f"{SHARD}evs:{ACCOUNT}")
     for _ in range(5000):
         if not await desk.store.connection.call("EXISTS", f"{SHARD}ev:{gone}"):
