@@ -44,9 +44,11 @@ class Listening:
 class Flow:
     """One service and one engine on a real store."""
 
-    def __init__(self, url: str, api: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, api: httpx.AsyncClient, service: Store) -> None:
         self.url = url
         self.api = api
+        #: The store as the service has it.
+        self.service = service
         self.model = Listening(ScriptedModel())
         self._ids = itertools.count(1)
         self.store: Store
@@ -230,7 +232,7 @@ async def flow(redis_url: str) -> AsyncIterator[Flow]:
         account = await store.accounts.ensure("one")
         await store.accounts.add_key(account, secret=KEY, name="test", now_ms=0)
         async with client(app, KEY) as api:
-            found = Flow(redis_url, api)
+            found = Flow(redis_url, api, store)
             yield found
             await found.store.close()
     tools.RAN.clear()
