@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
@@ -50,7 +52,7 @@ class Flow:
         #: The store as the service has it.
         self.service = service
         self.model = Listening(ScriptedModel())
-        self._ids = itertools.count(1)
+        self._name, self._ids = f"id{secrets.token_hex(4)}_", itertools.count(1)
         self.store: Store
         self.engine: Engine
         self.open(tools)
@@ -60,7 +62,7 @@ class Flow:
         self.store = open_store(self.url, secret_keys=[SECRET_KEY], lease_s=30.0)
 
         def new_id() -> str:
-            return f"id{next(self._ids)}"
+            return f"{self._name}{next(self._ids)}"
 
         self.engine = Engine(
             store=self.store,
@@ -222,17 +224,24 @@ def results(request: ModelRequest) -> list[ToolResult]:
     ]
 
 
-@pytest.fixture
-async def flow(redis_url: str) -> AsyncIterator[Flow]:
-    """The flow."""
+@asynccontextmanager
+async def flowing(url: str) -> AsyncGenerator[Flow]:
+    """A flow on the store of ``url``, which may have been used before."""
     tools.RAN.clear()
-    loaded = settings(redis_url, SIGNOFF_TOOLS="tests.integration.flows.tools")
+    loaded = settings(url, SIGNOFF_TOOLS="tests.integration.flows.tools")
     async with serving(loaded) as app:
         store = app.state.context.store
         account = await store.accounts.ensure("one")
         await store.accounts.add_key(account, secret=KEY, name="test", now_ms=0)
         async with client(app, KEY) as api:
-            found = Flow(redis_url, api, store)
+            found = Flow(url, api, store)
             yield found
             await found.store.close()
     tools.RAN.clear()
+
+
+@pytest.fixture
+async def flow(redis_url: str) -> AsyncIterator[Flow]:
+    """The flow, on an empty store."""
+    async with flowing(redis_url) as found:
+        yield found
