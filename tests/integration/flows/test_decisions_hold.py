@@ -163,7 +163,7 @@ async def test_a_decision_in_one_run_leaves_another_run_alone(flow: Flow) -> Non
     assert [one.run_id for one in tools.RAN] == [first]
 
 
-MODES = ("approval", "plan")
+MODES = ("approval", "plan", "autonomous")
 RULES: tuple[dict[str, Any] | None, ...] = (
     None,
     {"tool": "send", "effect": "allow"},
@@ -176,6 +176,8 @@ RULES: tuple[dict[str, Any] | None, ...] = (
 async def test_a_denied_call_never_runs(flow: Flow, mode: str, rule: dict[str, Any] | None) -> None:
     """Whatever follows a deny: rules, autonomous mode, restarts, takeovers, repeats, replies."""
     plan = [{"plan": "p"}] if mode == "plan" else []
+    if mode == "autonomous":  # otherwise nobody would be asked
+        await flow.post("/v1/permissions/", tool="send", effect="ask")
     run_id = await flow.create(
         [*plan, calls(send("no"), send("yes")), END, END], permission_mode=mode
     )
