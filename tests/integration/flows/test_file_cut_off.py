@@ -39,7 +39,10 @@ def server(folder: Path) -> Iterator[str]:
         "--maxmemory-policy": "noeviction",
         "--loglevel": "warning",
     }
-    command = [find_binary(None), *(part for pair in options.items() for part in pair)]
+    command: list[str] = [
+        str(find_binary(None)),
+        *(part for pair in options.items() for part in pair),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 10
