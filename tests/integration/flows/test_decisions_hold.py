@@ -89,6 +89,46 @@ async def test_fifty_equal_allows_are_one_decision(flow: Flow) -> None:
     assert sorted(entry["action"] for entry in trail) == ["decision", "tool_start"]
 
 
+async def test_two_services_make_one_decision_and_one_run(flow: Flow, redis_url: str) -> None:
+    """Opposite verdicts, and creates under one key, at both at once: one of each stands."""
+    run_id = await flow.create([calls(send("a")), END])
+    await flow.drive()
+    gate = await flow.one(run_id)
+    loaded = settings(redis_url, SIGNOFF_TOOLS="tests.integration.flows.tools")
+    async with serving(loaded) as app, client(app, KEY) as other:
+        clients = (flow.api, other)
+        verdicts = ("allow", "deny", "deny", "allow")
+        decided = await asyncio.gather(
+            *(
+                clients[n % 2].post(
+                    f"/v1/runs/{run_id}/approve",
+                    json={"request_id": gate["request_id"], "decision": verdicts[n % 4]},
+                )
+                for n in range(60)
+            )
+        )
+        made = await asyncio.gather(
+            *(
+                clients[n % 2].post(
+                    "/v1/runs/",
+                    json={"message": "go", "stream": False, "user_id": "u"},
+                    headers={"idempotency-key": "once"},
+                )
+                for n in range(60)
+            )
+        )
+    stands = {answer.json()["status"] for answer in decided if answer.status_code == 200}
+    assert stands == {(await flow.gates(run_id))[0]["status"]}
+    assert [answer.status_code for answer in decided].count(200) == 30
+    assert len({answer.json()["id"] for answer in made}) == 1
+    assert {answer.status_code for answer in made} <= {200, 201}
+    page = (await flow.api.get("/v1/runs/?user_id=u")).json()["data"]
+    assert len(page) == 1
+    await flow.drive()
+    assert ran() == (["a"] if stands == {"allowed"} else [])
+    assert len([e for e in await flow.events("run.resumed") if e["run_id"] == run_id]) == 1
+
+
 async def test_each_of_eight_calls_has_a_request_of_its_own(flow: Flow) -> None:
     """One step with eight gated calls: eight ids, the same in the list, the event and the inbox."""
     run_id = await flow.create([calls(*(send(f"c{n}", str(n)) for n in range(8))), END])
