@@ -159,18 +159,34 @@ local function count_use(acct, use, amounts)
   redis.call('PEXPIRE', key, int(KEEP_USE_MS))
 end
 
--- True while a delivery of the event is to be made; emit notes how its deliveries are numbered.
-local function undelivered(id)
-  local v = redis.call('HMGET', P .. 'ev:' .. id, 'dfirst', 'dcount', 'dstep')
-  for i = 0, tonumber(v[2] or '0') - 1 do
-    local state = redis.call('HGET', P .. 'dlv:' .. int(v[1] + i * v[3]), 'state')
+-- The deliveries of an event; emit notes how they are numbered.
+local function deliveries(event)
+  local v, ids = redis.call('HMGET', P .. 'ev:' .. event, 'dfirst', 'dcount', 'dstep'), {}
+  for i = 0, tonumber(v[2] or '0') - 1 do ids[#ids + 1] = int(v[1] + i * v[3]) end
+  return ids
+end
+
+-- True while one of the deliveries is to be made.
+local function undelivered(ids)
+  for _, id in ipairs(ids) do
+    local state = redis.call('HGET', P .. 'dlv:' .. id, 'state')
     if state == 'pending' or state == 'leased' then return true end
   end
   return false
 end
 
+local function drop_event(event, ids)
+  for _, id in ipairs(ids) do
+    local ep = redis.call('HGET', P .. 'dlv:' .. id, 'ep')
+    if ep then redis.call('ZREM', P .. 'dlvs:' .. ep, id) end
+    redis.call('DEL', P .. 'dlv:' .. id, P .. 'att:' .. id)
+  end
+  redis.call('DEL', P .. 'ev:' .. event)
+end
+
 -- Drops the oldest events of an account from its log, some at a time: those past keeping, and
--- those that are too many. One that is still to be delivered is kept outside the log.
+-- those that are too many, with what is known of their deliveries. One that is still to be
+-- delivered is kept outside the log.
 local KEEP_MS, KEEP_EVENTS = 2592000000, 100000
 local function forget_events(acct)
   local index = P .. 'evs:' .. acct
@@ -179,10 +195,11 @@ local function forget_events(acct)
     old = redis.call('ZRANGE', index, 0, 199)
   end
   for _, id in ipairs(old) do
-    if undelivered(id) then
+    local ids = deliveries(id)
+    if undelivered(ids) then
       redis.call('PEXPIRE', P .. 'ev:' .. id, int(KEEP_MS))
     else
-      redis.call('DEL', P .. 'ev:' .. id)
+      drop_event(id, ids)
     end
   end
   if #old > 0 then redis.call('ZREM', index, unpack(old)) end
@@ -218,7 +235,8 @@ local function supersede(run_id, pause)
   for _, id in ipairs(redis.call('LRANGE', key, 0, -1)) do
     local d = P .. 'dlv:' .. id
     local v = redis.call('HMGET', d, 'state', 'tried', 'ep')
-    redis.call('HSET', d, 'settled', '1')
+    -- A pause may outlive what is kept of its deliveries.
+    if v[1] then redis.call('HSET', d, 'settled', '1') end
     if v[1] == 'pending' and v[2] == '1' then
       redis.call('HSET', d, 'state', 'superseded', 'next', '')
       redis.call('ZREM', P .. 'due:' .. v[3], id)

@@ -441,9 +441,26 @@ async def test_an_event_is_kept_while_it_has_to_be_delivered(desk: Desk) -> None
     await _forget_the_oldest(desk, sent.id)
     listed = await desk.store.connection.call("ZSCORE", f"{SHARD}evs:{ACCOUNT}", due.id)
     assert listed is None
+    # What everybody got is forgotten with its deliveries; of what is due all is kept.
+    gone = first[sent.id, 7].id
+    for key in (f"dlv:{gone}", f"att:{gone}"):
+        assert not await desk.store.connection.call("EXISTS", SHARD + key)
+    kept, _ = await desk.store.outbox.page(7, limit=100, before=None)
+    assert gone not in [row.id for row in kept]
+    assert first[due.id, 7].id in [row.id for row in kept]
     await make_due(desk, first[due.id, 7].id, "7")
     (row,) = (await claim(desk)).rows
     assert (row.event_id, row.attempt, row.body) == (due.id, 2, due.body)
+
+
+async def test_a_pause_may_outlive_its_deliveries(desk: Desk) -> None:
+    """Settling a pause whose deliveries are forgotten leaves nothing half of them behind."""
+    run, gate = await announced(desk, "7")
+    (row,) = [row for row in (await claim(desk)).rows if row.type == "run.awaiting_input"]
+    await settle(desk, settled(row.id, "success"))
+    await desk.store.connection.call("DEL", f"{SHARD}dlv:{row.id}", f"{SHARD}att:{row.id}")
+    await desk.decide(run, verdict(gate, "deny"))
+    assert not await desk.store.connection.call("EXISTS", f"{SHARD}dlv:{row.id}")
 
 
 async def test_nothing_is_sent_without_its_bytes(desk: Desk) -> None:
