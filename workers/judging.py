@@ -105,10 +105,27 @@ class Judging:
         verdict = _judge(shown, run, basis, read_only=read_only)
         return heard(_said(call.grant), verdict, run.standing)
 
-    def suggestions(self, call: Call, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
-        """The rules that may be accepted with an approval of what ``call`` would run."""
+    def reopened(
+        self, run: RunRecord, call: Call, kind: GateKind, tools: Mapping[str, Tool]
+    ) -> OpenedGate:
+        """A gate for a call that was judged before, on what it would run by now."""
+        shown = json.loads(call.effective_json)
         tool = tools.get(call.tool)
-        return [] if tool is None else suggested_rules(_shown(call, tools))
+        suggested: list[dict[str, str]] = []
+        schema = None
+        if kind is GateKind.TOOL_APPROVAL and tool is not None:
+            suggested = suggested_rules(_shown(call, tools))
+            schema = kept_schema(tool)
+        gate = NewGate(
+            id=self._new_gate_id(),
+            kind=kind,
+            n=call.n,
+            suggested_rules=suggested,
+            approval=Approval.read(run.config.get("approvers")),
+            input_schema=schema,
+        )
+        name, tool_input = listed_call(kind, call.tool, shown)
+        return OpenedGate(gate=gate, tool=name, tool_input=tool_input, digest=call.run_digest)
 
     def _one(
         self, judged: JudgedStep, n: int, run: RunRecord, use: AgentCall, basis: Basis
