@@ -139,18 +139,18 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
         known = None
         gates = {gate.id: gate for gate in found}
         settlements = await settle_all(context, run, gates, docket.decisions, docket.decider)
-        verdicts = [
-            _verdict(docket, gates[decision.request_id], decision, settlement)
+        resolutions = [
+            _resolution(docket, gates[decision.request_id], decision, settlement)
             for decision, settlement in zip(docket.decisions, settlements, strict=True)
         ]
         resumed = context.publisher.run_event(run, events.RUN_RESUMED, status="running")
         try:
             decided = await store.decisions.decide(
                 run,
-                verdicts,
+                resolutions,
                 resumed=resumed,
                 fanout=await context.publisher.fanout(run, events.RUN_RESUMED),
-                frames=_frames([gates[d.request_id] for d in docket.decisions], verdicts),
+                frames=_frames([gates[d.request_id] for d in docket.decisions], resolutions),
             )
         except StaleError as error:
             if error.details["what"] == "expired":
@@ -168,21 +168,21 @@ async def _decide(context: Context, docket: Docket) -> Ruling:
     raise UnavailableError("the run keeps moving")
 
 
-def _frames(gates: Sequence[Gate], verdicts: Sequence[stored.Verdict]) -> list[bytes]:
+def _frames(gates: Sequence[Gate], resolutions: Sequence[stored.Resolution]) -> list[bytes]:
     """What watchers are shown; of gates that were settled before they were shown it then."""
     frames: list[bytes] = []
-    for gate, verdict in zip(gates, verdicts, strict=True):
-        noted = verdict.tally is not None and not verdict.tally.last
+    for gate, resolution in zip(gates, resolutions, strict=True):
+        noted = resolution.tally is not None and not resolution.tally.last
         if gate.state is GateState.PENDING and not noted:
             frames.append(frame("permission_resolved", request_id=gate.id))
-            if verdict.settlement.result is not None:
-                frames.extend(result_frames(gate.tool_use_id, verdict.settlement.result))
+            if resolution.settlement.result is not None:
+                frames.extend(result_frames(gate.tool_use_id, resolution.settlement.result))
     return frames
 
 
-def _verdict(
+def _resolution(
     docket: Docket, gate: Gate, decision: Decision, settlement: Settlement
-) -> stored.Verdict:
+) -> stored.Resolution:
     tally = None
     if settlement.allows and gate.approval is not None and gate.approval.quorum > 1:
         bound = settlement.digest or gate.digest
@@ -192,7 +192,7 @@ def _verdict(
             seen=gate.assent_changes,
             last=settles(gate.approval, gate.assents, docket.decider, bound),
         )
-    return stored.Verdict(
+    return stored.Resolution(
         gate_id=decision.request_id,
         settlement=settlement,
         by=docket.decider.by,

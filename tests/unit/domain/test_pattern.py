@@ -16,7 +16,7 @@ from signoff.domain.glob import Glob, Match, fold
 from signoff.domain.pathform import path_forms, path_pattern
 from signoff.domain.pattern import pattern_of
 from signoff.domain.rule import Rule, Verdict
-from signoff.domain.rulecheck import Shape, check_rule
+from signoff.domain.rulecheck import KnownTool, check_rule
 from signoff.domain.subject import Subject
 from signoff.domain.suggestion import suggested_rules
 from signoff.paths import resolve_path
@@ -60,7 +60,7 @@ def test_every_text_is_a_pattern_or_none(text: str, name: str, value: str) -> No
     pattern_of(f"{name}({text})")
     for effect in Verdict:
         try:
-            check_rule(text, effect, {"Bash": Shape(kind="shell"), "send": None})
+            check_rule(text, effect, {"Bash": KnownTool(kind="shell"), "send": None})
         except InvalidFieldError:
             continue
     for kind in ("shell", "path", None):
