@@ -151,6 +151,25 @@ def test_characters_that_are_not_plain_are_not_allowed(strange: str) -> None:
         ("sed -i:*", "sed -i s/a/b/e x.txt", False),
         ("sort:*", "sort -ox y", False),
         ("python3 run.py:*", "python3 run.py x", True),
+        ("sort:*", "sort -uo x y", False),
+        ("sort:*", "sort -ru y", True),
+        ("tar:*", "tar -cIid f y", False),
+        ("tar:*", "tar cIf id f y", False),
+        ("tar:*", "tar czf f y", True),
+        ("tar xf:*", "tar xf Index.tar", True),
+        ("rsync:*", "rsync -avze id a b", False),
+        ("curl:*", "curl -fsSLo x u", False),
+        ("curl:*", "curl -fsSL u", True),
+        ("fd:*", "fd -HX rm", False),
+        ("wget:*", "wget -qO x u", False),
+        ("git:*", "git bisect run id", False),
+        ("git:*", "git config core.pager id", False),
+        ("git log:*", "git log config", True),
+        ("go test:*", "go test --exec id", False),
+        ("less:*", "less '+!id' x", False),
+        ("vim:*", "vim x '+!id'", False),
+        ("psql:*", "psql db -c x", False),
+        ("valgrind ls:*", "valgrind ls", False),
     ],
 )
 def test_what_an_allow_states_and_no_more(pattern: str, command: str, allowed: bool) -> None:
@@ -173,7 +192,14 @@ def test_what_an_allow_states_and_no_more(pattern: str, command: str, allowed: b
         "for i in a; do rm x; done", "if rm x; then :; fi", "trap 'rm x' EXIT", "alias r='rm x'",
         "cat <<E\n$(rm x)\nE", "$empty rm x", "r\\\nm x", "/???/rm x", "/bin/r? x", "watch 'rm x'",
         "while :; do rm x; done", "case a in a) rm x;; esac", "coproc rm x", "rm>x", "rm<x",
-        ">x rm",
+        ">x rm", "setarch x86_64 rm x", "/lib64/ld-linux-x86-64.so.2 /bin/rm x", "npx rm x",
+        "uv run rm x", "docker exec c rm x", "docker run i sh -c 'rm x'", "kubectl exec p -- rm x",
+        "ip netns exec n rm x", "git bisect run rm x", "git submodule foreach 'rm x'",
+        "git -c alias.x='!rm x' x", "git rebase --exec 'rm x'", "tar -I 'rm x' f",
+        "tar --checkpoint-action=exec='rm x'", "man -P 'rm x' y", "rg --pre rm x",
+        "sort --compress-program=rm x", "split --filter='rm x' f", "env '-Srm x'",
+        "less '+!rm x' y",
+        "test -v 'a[$(rm x)]'", "printf -v 'a[$(rm x)]' y", "declare 'a[$(rm x)]=1'",
     ],
 )  # fmt: skip
 def test_a_deny_covers_a_command_in_every_disguise(command: str) -> None:
@@ -184,7 +210,10 @@ def test_a_deny_covers_a_command_in_every_disguise(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     ["$x y", "$(echo rm) x", "echo cm0geA== | base64 -d | bash", "bash x.sh", ". x.sh", "eval $x",
-     "python3 -c 'x'", "{rm,x}", "if", "rm 'x", "xargs $x", "a" * 20_000],
+     "python3 -c 'x'", "{rm,x}", "r{m,} x", "if", "rm 'x", "sed '1e rm x' y",
+     "vim f -c '!rm x'", "psql d -c '\\! rm'",
+     "sqlite3 d '.shell rm'", "at now <<< x", "julia -e x", "a?" * 4_995, "a=(" * 3_000,
+     "xargs $x", "a" * 20_000],
 )  # fmt: skip
 def test_what_cannot_be_read_may_be_what_a_deny_states(command: str) -> None:
     """At least asked; text that is no shell at all is known to be that."""
@@ -192,7 +221,21 @@ def test_what_cannot_be_read_may_be_what_a_deny_states(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["ls", "git rm x", "echo 'rm x'", "grep rm x", "rmdir x", "a=rm"]
+    "command",
+    [
+        "ls",
+        "git rm x",
+        "echo 'rm x'",
+        "grep rm x",
+        "rmdir x",
+        "a=rm",
+        "docker rm x",
+        "git checkout -- rm",
+        "git -C rm status",
+        "sed -n 1,5p rm",
+        "sed s/e/f/ x",
+        "test -f rm",
+    ],
 )
 def test_a_deny_leaves_other_commands_alone(command: str) -> None:
     """A word of the same text is no command."""
@@ -220,14 +263,15 @@ def test_how_a_deny_reads_its_words(pattern: str, command: str, match: Match) ->
 @pytest.mark.parametrize(
     "command",
     ["'" * 9_001, "git " + "$(" * 4_000, ";".join(["true"] * 1_900), "<<A " * 2_400, "env " * 2_400,
-     "sudo " * 60 + "x", "bash -c " * 1_200, "(" * 9_000, "x" * 200_000],
+     "sudo " * 60 + "x", "bash -c " * 1_200, "(" * 9_000, "x" * 200_000,
+     "a?" * 4_995, "|!" * 4_995, ">@(" * 3_300, "a=(" * 3_300, "bash -c '" + "a?" * 4_990 + "'"],
 )  # fmt: skip
 def test_hostile_text_is_read_quickly(command: str) -> None:
     """Some ten milliseconds at most; the bound leaves room for a busy machine."""
     start = time.perf_counter()
     assert not allows("git status:*", command)
     forbids("rm:*", command)
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < 0.5
 
 
 pieces = st.one_of(
