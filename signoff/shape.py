@@ -12,6 +12,7 @@ import jsonschema_rs as engine
 from signoff import strictjson
 from signoff.canonical import canonical
 from signoff.domain.error import InvalidFieldError, MalformedBodyError, NotCanonicalError
+from signoff.domain.jsontext import size_of
 from signoff.domain.path import Path, dotted
 
 MAX_BYTES = 64 * 1024
@@ -30,8 +31,6 @@ _MESSAGE_CHARS = 300
 _COMPILED = 64
 #: How often the checker looks at what stands in place beside an ``unevaluated…``, at worst.
 _REPEATED = 3
-#: So many characters of a text are as much work as one value.
-_CHARS = 64
 
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas"})
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -88,7 +87,7 @@ class Shape:
 
     def misfit(self, value: Any) -> Misfit | None:
         """The first thing that is wrong with ``value``, or None; never raises."""
-        if _size(value, MAX_WORK // self._weight) * self._weight > MAX_WORK:
+        if size_of(value, MAX_WORK // self._weight) * self._weight > MAX_WORK:
             return Misfit(field=None, message="is too large to be checked against this schema")
         try:
             self._validator.validate(value)
@@ -201,7 +200,7 @@ class _Reader:
 
     def _weigh(self, node: Mapping[str, Any], path: Path, times: int) -> None:
         own = [v for key, v in node.items() if key not in _MAPS | _LISTS | _SINGLES | _NOTES]
-        self.weight += times * _size(own, MAX_WEIGHT)
+        self.weight += times * size_of(own, MAX_WEIGHT)
         if self.weight > MAX_WEIGHT:
             _refuse("the schema takes too long to check: it repeats itself in place", path)
 
@@ -254,22 +253,6 @@ class _Reader:
             "allOf": [meant, self.read(beside, path, closed=False, refs=refs, times=times)],
             **({"unevaluatedProperties": False} if closed and "properties" in beside else {}),
         }
-
-
-def _size(value: Any, enough: int) -> int:
-    """The number of values in ``value``, texts by their length; not much beyond ``enough``."""
-    size, pending = 0, [value]
-    while pending and size <= enough:
-        item = pending.pop()
-        size += 1
-        if isinstance(item, str):
-            size += len(item) // _CHARS
-        elif isinstance(item, Mapping):
-            pending.extend(item.values())
-            pending.extend(item)
-        elif isinstance(item, (list, tuple)):
-            pending.extend(item)
-    return size
 
 
 def _keeps(key: str, node: Mapping[str, Any]) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from signoff.domain.glob import fold
 from signoff.domain.shelloptions import runs_in_sed, strays
 
 #: Longer text is not read at all: nobody reviews it, and reading must stay fast.
@@ -94,6 +95,23 @@ class ShellCode:
     opaque: bool
     #: False: the text is not understood.
     parsed: bool
+
+    _heads: Mapping[str | None, Sequence[Part]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Sorts the commands by what they run, so that rules need not look at each."""
+        found: dict[str | None, list[Part]] = {}
+        for part in self.parts:
+            text = part[0].text
+            unknown = text is None or part[0].globs
+            names = {None} if unknown or text is None else {fold(text), fold(program(text))}
+            for name in names:
+                found.setdefault(name, []).append(part)
+        object.__setattr__(self, "_heads", found)
+
+    def run_as(self, name: str) -> Sequence[Part]:
+        """The commands whose folded name may be ``name``, however it is spelled."""
+        return (*self._heads.get(name, ()), *self._heads.get(None, ()))
 
 
 UNREAD = ShellCode(literal=None, parts=(), opaque=True, parsed=False)

@@ -49,13 +49,31 @@ class ShellPattern:
         """Whether anything that the text runs may be as the pattern says."""
         if not code.parsed:
             return Match.MAYBE
-        pattern = self._loose()
         found = Match.MAYBE if code.opaque else Match.NO
-        for part in code.parts:
+        parts = self._candidates(code)
+        if not parts:
+            return found
+        pattern = self._loose()
+        for part in parts:
             found = max(found, self._covers(pattern, part))
             if found is Match.YES:
                 break
         return found
+
+    def work(self, code: ShellCode) -> int:
+        """How many words ``forbids`` compares at most."""
+        if not code.parsed:
+            return 1
+        parts = self._candidates(code)
+        if all(word is not None and word.literal is not None for word in self.words[:-1]):
+            return 1 + len(parts) * len(self.words)
+        return 1 + sum(len(part) * len(self.words) for part in parts)
+
+    def _candidates(self, code: ShellCode) -> Sequence[Part]:
+        first = self.words[0]
+        if first is None or first.literal is None:
+            return code.parts
+        return code.run_as(fold(first.literal))
 
     def _loose(self) -> list[tuple[int, Glob] | None]:
         """The words to ask and deny by: a star at either end spans further words."""
@@ -149,7 +167,7 @@ def _same(pattern: tuple[int, Glob], item: tuple[int, Word]) -> Match:
     (_, glob), (at, word) = pattern, item
     if word.text is None:
         return Match.MAYBE
-    texts = {fold(word.text), fold(program(word.text))} if at == 0 else {fold(word.text)}
+    texts = (fold(word.text), fold(program(word.text))) if at == 0 else (fold(word.text),)
     if any(glob.matches(text) for text in texts):
         return Match.YES
     if word.globs:

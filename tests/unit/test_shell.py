@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -13,9 +15,12 @@ from hypothesis import strategies as st
 
 from signoff.domain.glob import Match
 from signoff.domain.pattern import pattern_of
+from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.domain.shellcode import literal_words
 from signoff.domain.shellpattern import ShellPattern
+from signoff.domain.subject import Subject
 from signoff.shell import read_shell
+from signoff.subject import READERS
 
 STUB = """#!/bin/bash
 printf '%s\\0' "${0##*/}" "$@" >> "$LEDGER"
@@ -272,6 +277,48 @@ def test_hostile_text_is_read_quickly(command: str) -> None:
     assert not allows("git status:*", command)
     forbids("rm:*", command)
     assert time.perf_counter() - start < 0.5
+
+
+COMMANDS = ";".join(f"env b{n} " + "a " * 58 for n in range(78))
+
+
+@pytest.mark.parametrize(
+    ("rules", "call"),
+    [
+        ([f"Bash(x{n}:*)" for n in range(1_000)], ("Bash", "shell", COMMANDS)),
+        ([f"Bash(a * a * a * a * z{n})" for n in range(300)], ("Bash", "shell", COMMANDS)),
+        (["Write(" + "**/a/" * 150 + "z)"] * 300, ("Write", "path", "a/" * 2_000 + "x")),
+        ([f"send(a=*{n}*y)" for n in range(300)], ("send", None, [["x"] * 1_000] * 100)),
+    ],
+)
+def test_many_rules_and_a_large_call_are_bounded_together(rules: list[str], call: Any) -> None:
+    """Each pair may be quick and all of them a minute, in which nobody else is served."""
+    tool, kind, value = call
+    stored = [
+        Rule(id=n, tool=text, effect=Verdict.DENY, user_id=None, source="api", created_ms=0)
+        for n, text in enumerate(rules)
+    ]
+    shown = Subject(tool, {"a": value}, kind=kind, parameter=kind and "a", readers=READERS)
+    start = time.process_time()
+    denied_by(shown, user_id=None, rules=stored, now_ms=1)
+    assert time.process_time() - start < 5
+
+
+def test_what_is_too_much_to_compare_is_denied() -> None:
+    """Whoever makes a call large must not get past a deny by that."""
+    path = "a/" * 2_000 + "x"
+    shown = Subject("Write", {"a": path}, kind="path", parameter="a", readers=READERS)
+    deny = Rule(
+        id=1,
+        tool="Write(" + "**/b/" * 200 + "z)",
+        effect=Verdict.DENY,
+        user_id=None,
+        source="api",
+        created_ms=0,
+    )
+    rules = [replace(deny, id=n) for n in range(30)]
+    assert denied_by(shown, user_id=None, rules=rules[:1], now_ms=1) is None
+    assert denied_by(shown, user_id=None, rules=rules, now_ms=1) is not None
 
 
 pieces = st.one_of(
