@@ -273,10 +273,10 @@ def test_how_a_deny_reads_its_words(pattern: str, command: str, match: Match) ->
 )  # fmt: skip
 def test_hostile_text_is_read_quickly(command: str) -> None:
     """Some ten milliseconds at most; the bound leaves room for a busy machine."""
-    start = time.perf_counter()
+    start = time.thread_time()
     assert not allows("git status:*", command)
     forbids("rm:*", command)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5
 
 
 COMMANDS = ";".join(f"env b{n} " + "a " * 58 for n in range(78))

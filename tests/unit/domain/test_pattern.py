@@ -244,12 +244,12 @@ def test_paths_are_total_and_exact_ones_are_plain(text: str) -> None:
         ("python3 -c pass", None),
         ("xargs rm", None),
         ("git 'a b'", None),
-        ("npm run test --x", "Bash(npm run test:*)"),
+        ("npm run test --x", "Bash(npm run:*)"),
         ("uv run pytest -q", "Bash(uv run pytest:*)"),
         ("uv run bash x.sh", None),
         ("uv run --with x y", None),
         ("docker exec -it c ls", None),
-        ("npm run", None),
+        ("npm run", "Bash(npm run:*)"),
     ],
 )
 def test_suggestions_for_commands(command: str, expected: str | None) -> None:
