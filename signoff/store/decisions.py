@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from signoff.domain.decision import Settlement
-from signoff.domain.error import MissingError, StaleError
+from signoff.domain.error import StaleError
 from signoff.domain.event import Event
 from signoff.domain.gate import Gate
 from signoff.domain.message import Message, encode
@@ -17,7 +17,7 @@ from signoff.store.connection import Connection
 from signoff.store.keys import Shards
 from signoff.store.records import REMEMBERED, RunRecord, gate_record
 from signoff.store.runs import Fanout, dumps, event_args
-from signoff.store.scripts import Args, Scripts, pairs, stale
+from signoff.store.scripts import Args, Scripts, moved, pairs
 from signoff.store.turns import Announcement
 
 
@@ -216,11 +216,7 @@ class Decisions:
         return args
 
     async def _run(self, name: str, run: RunRecord, args: Args) -> Any:
-        reply = await self._scripts.run(name, self._shards.prefix(run.id), args)
-        if reply[0] == b"missing":
-            raise MissingError(f"no run {run.id}")
-        if reply[0] == b"stale":
-            raise stale(reply)
+        reply = moved(run.id, await self._scripts.run(name, self._shards.prefix(run.id), args))
         if reply[0] == b"terminal":
             status = reply[1].decode()
             raise StaleError(f"the run is {status}", details={"what": "terminal", "status": status})

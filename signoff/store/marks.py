@@ -7,7 +7,7 @@ from signoff.store import keys
 from signoff.store.connection import Connection
 from signoff.store.keys import Shards
 from signoff.store.records import RunRecord
-from signoff.store.scripts import Args, Scripts, stale
+from signoff.store.scripts import Args, Scripts, moved
 
 
 class Marking:
@@ -79,8 +79,4 @@ class Marking:
         return keys.run(self._shards.prefix(run_id), run_id)
 
     async def _run(self, name: str, run: RunRecord, args: Args) -> None:
-        reply = await self._scripts.run(name, self._shards.prefix(run.id), args)
-        if reply[0] == b"missing":
-            raise MissingError(f"no run {run.id}")
-        if reply[0] == b"stale":
-            raise stale(reply)
+        moved(run.id, await self._scripts.run(name, self._shards.prefix(run.id), args))

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 from redis.exceptions import ResponseError
 
-from signoff.domain.error import StaleError
+from signoff.domain.error import LeaseLostError, MissingError, StaleError
 from signoff.store.connection import Connection
 
 Blob = str | bytes
@@ -70,6 +70,22 @@ def _sources() -> dict[str, bytes]:
         for item in folder.iterdir()
         if item.name.endswith(".lua") and item.name != "lib.lua"
     }
+
+
+def moved(run_id: int, reply: list[Any]) -> list[Any]:
+    """The reply of a move of a run; raises for one that was not made.
+
+    MissingError: there is no such run. LeaseLostError: somebody else holds it. StaleError: what the
+    move rests on is not what it was any more.
+    """
+    word = reply[0]
+    if word == b"missing":
+        raise MissingError(f"no run {run_id}")
+    if word == b"lost":
+        raise LeaseLostError(f"run {run_id} is held by another process")
+    if word == b"stale":
+        raise stale(reply)
+    return reply
 
 
 def stale(reply: list[Any]) -> StaleError:

@@ -17,7 +17,7 @@ from signoff.domain.message import Message, encode, pack
 from signoff.store.keys import Shards, shard_prefix
 from signoff.store.records import RunRecord, call_records, run_record
 from signoff.store.runs import Fanout, dumps, event_args
-from signoff.store.scripts import Args, Scripts, pairs, stale
+from signoff.store.scripts import Args, Scripts, moved, pairs
 
 logger = logging.getLogger(__name__)
 #: A run whose step was cut off this often is kept apart from others like it.
@@ -286,12 +286,7 @@ class Steps:
         )
 
     async def _run(self, name: str, run: RunRecord, args: Args) -> Any:
-        reply = await self._scripts.run(name, self._shards.prefix(run.id), args)
-        if reply[0] == b"lost":
-            raise LeaseLostError(f"run {run.id} is held by another process")
-        if reply[0] == b"stale":
-            raise stale(reply)
-        return reply
+        return moved(run.id, await self._scripts.run(name, self._shards.prefix(run.id), args))
 
 
 def _held(run_id: int, run: list[bytes], calls: list[bytes]) -> Held:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from signoff.domain.error import MissingError
 from signoff.domain.event import Event
 from signoff.store import keys
 from signoff.store.connection import Connection
@@ -14,7 +13,7 @@ from signoff.store.decisions import Lapse, Resolution, resolution_args
 from signoff.store.keys import Shards, shard_prefix
 from signoff.store.records import RunRecord
 from signoff.store.runs import Fanout, event_args
-from signoff.store.scripts import Args, Scripts, stale
+from signoff.store.scripts import Args, Scripts, moved
 from signoff.store.turns import Announcement
 
 
@@ -128,12 +127,7 @@ class Timing:
         return args
 
     async def _run(self, name: str, run: RunRecord, args: Args) -> Any:
-        reply = await self._scripts.run(name, self._shards.prefix(run.id), args)
-        if reply[0] == b"missing":
-            raise MissingError(f"no run {run.id}")
-        if reply[0] == b"stale":
-            raise stale(reply)
-        return reply
+        return moved(run.id, await self._scripts.run(name, self._shards.prefix(run.id), args))
 
 
 def _entry(member: str) -> Entry:

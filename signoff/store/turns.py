@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from signoff.domain.error import LeaseLostError, MissingError
 from signoff.domain.event import Event
 from signoff.domain.message import Message, encode
 from signoff.store import keys
@@ -15,7 +14,7 @@ from signoff.store.connection import Connection
 from signoff.store.keys import Shards
 from signoff.store.records import RunRecord
 from signoff.store.runs import Fanout, dumps, event_args
-from signoff.store.scripts import Args, Scripts, stale
+from signoff.store.scripts import Args, Scripts, moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +119,4 @@ class Turns:
         )
 
     async def _run(self, name: str, run: RunRecord, args: Args) -> list[Any]:
-        reply: list[Any] = await self._scripts.run(name, self._shards.prefix(run.id), args)
-        if reply[0] == b"missing":
-            raise MissingError(f"no run {run.id}")
-        if reply[0] == b"lost":
-            raise LeaseLostError(f"run {run.id} is held by another process")
-        if reply[0] == b"stale":
-            raise stale(reply)
-        return reply
+        return moved(run.id, await self._scripts.run(name, self._shards.prefix(run.id), args))
