@@ -13,7 +13,7 @@ from service.idempotency import body_digest, reused
 from signoff.declared import check_external_tools
 from signoff.domain import event as events
 from signoff.domain.allowance import period_of
-from signoff.domain.approval import Approval
+from signoff.domain.approval import Approval, checked_approval
 from signoff.domain.error import (
     ConflictError,
     InvalidFieldError,
@@ -364,10 +364,7 @@ def _kept(body: CreateRun) -> dict[str, Any] | None:
 
 def check_approvers(given: Approvers | None) -> Approval | None:
     """Who may decide, as asked for; raises InvalidFieldError for what makes no sense."""
-    if given is None:
-        return None
-    found = Approval.read(given.model_dump())
-    return None if found is None else found.checked()
+    return checked_approval(None if given is None else given.model_dump())
 
 
 def check_tools(

@@ -276,6 +276,7 @@ def policy_body(rule: Rule) -> PolicyBody:
         "max_uses": rule.max_uses,
         "uses": rule.uses,
         "last_used_at": None if rule.last_used_ms is None else iso(rule.last_used_ms),
+        "approvers": approvers_body(rule.approval),
     }
 
 

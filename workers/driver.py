@@ -15,7 +15,6 @@ from typing import Any
 
 from signoff.agents import Agent, AgentFailedError, Step
 from signoff.domain import event as events
-from signoff.domain.approval import Approval
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
 from signoff.domain.expiry import GateTimes, Limits
@@ -178,6 +177,8 @@ class Driver:
         engine = self._engine
         ids = [engine.new_id() for _ in calls]
         while True:
+            ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
+            basis = Basis(rules=ruleset.rules, tools=self.tools, now_ms=engine.now_ms())
             gates = [
                 NewGate(
                     id=f"req_{gate_id}",
@@ -186,7 +187,7 @@ class Driver:
                     suggested_rules=engine.judging.suggestions(call, self.tools)
                     if kind is GateKind.TOOL_APPROVAL
                     else (),
-                    approval=Approval.read(self.run.config.get("approvers")),
+                    approval=engine.judging.approval(self.run, call, basis),
                     input_schema=kept_schema(self.tools.get(call.tool))
                     if kind is GateKind.TOOL_APPROVAL
                     else None,
@@ -206,6 +207,7 @@ class Driver:
                     gates,
                     pause=event,
                     fanout=fanout,
+                    rules_v=ruleset.version,
                     times=times,
                     frames=[
                         shown

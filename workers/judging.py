@@ -22,7 +22,7 @@ from signoff.domain.question import (
     check_plan,
     check_questions,
 )
-from signoff.domain.rule import Judgement, Rule, Standing, Verdict, denied_by, judge
+from signoff.domain.rule import Judgement, Rule, Standing, Verdict, asked_by, denied_by, judge
 from signoff.domain.subject import Subject
 from signoff.domain.suggestion import suggested_rules
 from signoff.store.records import RunRecord
@@ -105,6 +105,10 @@ class Judging:
         verdict = _judge(shown, run, basis, read_only=read_only)
         return heard(_said(call.grant), verdict, run.standing)
 
+    def approval(self, run: RunRecord, call: Call, basis: Basis) -> Approval | None:
+        """Who may decide about a stored call that is asked again: its rule's word, or the run's."""
+        return _approval(_shown(call, basis.tools), run, basis)
+
     def suggestions(self, call: Call, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
         """The rules that may be accepted with an approval of what ``call`` would run."""
         tool = tools.get(call.tool)
@@ -138,19 +142,18 @@ class Judging:
             text=text,
             listed=listed,
             digest=digest(*listed),
-            approval=Approval.read(run.config.get("approvers")),
         )
         if kind is None:
             self._judged_tool(judged, asked, run, basis)
             return
-        deny = None
-        if use.name not in (ASK_TOOL, PLAN_TOOL):
-            call = subject(use.name, basis.tools.get(use.name), use.input, digest=asked.digest)
-            deny = _denied_by(call, run, basis)
+        call = subject(use.name, basis.tools.get(use.name), use.input, digest=asked.digest)
+        reserved = use.name in (ASK_TOOL, PLAN_TOOL)
+        deny = None if reserved else _denied_by(call, run, basis)
         if deny is not None:
             state, content = refusal(_forbidden(deny))
             judged.calls.append(_refused(use, text, asked.digest, state, content))
         else:
+            asked = replace(asked, approval=_approval(call, run, basis))
             self._open(judged, asked, kind, effect=Effect.ONCE, tool=basis.tools.get(use.name))
 
     def _kind(self, run: RunRecord, use: AgentCall, tools: Mapping[str, Tool]) -> GateKind | None:
@@ -193,6 +196,7 @@ class Judging:
             if use.says is not Says.NOTHING:
                 suggested = [*use.suggested_rules]
             kind = GateKind.TOOL_APPROVAL
+            asked = replace(asked, approval=_approval(call, run, basis))
             self._open(judged, asked, kind, effect=effect, tool=tool, suggested=suggested)
         else:
             state, content = refusal(verdict)
@@ -233,7 +237,7 @@ class _Asked:
     text: str
     listed: tuple[str, Mapping[str, Any]]
     digest: str
-    approval: Approval | None
+    approval: Approval | None = None
 
     def call(self, *, state: CallState, effect: Effect, grant: str = "") -> NewCall:
         return NewCall(
@@ -329,6 +333,16 @@ def storable(use: AgentCall) -> ToolUse:
     except ValueError:
         return ToolUse(use.id, use.name, {})
     return ToolUse(use.id, use.name, use.input)
+
+
+def _approval(call: Subject, run: RunRecord, basis: Basis) -> Approval | None:
+    """Who may decide the gate of a call: as the rule that asks for it says, else as the run says.
+
+    Also of gates that no rule opens: a rule that names approvers means every gate of its calls.
+    """
+    rule = asked_by(call, user_id=run.user_id, rules=basis.rules, now_ms=basis.now_ms)
+    own = None if rule is None else rule.approval
+    return own or Approval.read(run.config.get("approvers"))
 
 
 def _result_schema(tool: Tool | None) -> str | None:

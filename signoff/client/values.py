@@ -227,6 +227,8 @@ class Policy(Value):
     max_uses: int | None = None
     uses: int = 0
     last_used_at: str | None = None
+    #: Who may decide the gates that an ask opens.
+    approvers: Approvers | None = None
 
 
 class Evaluation(Value):
