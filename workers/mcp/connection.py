@@ -70,19 +70,23 @@ class Connection:
         self._stir = asyncio.Event()  # the session broke, or its tools changed
         self._wanted = asyncio.Event()  # somebody waits: no need to sleep on
         self._broken = asyncio.Event()
-        self._in_flight = 0
+        self._in_flight = self._waiting = 0
         self._closing = False
 
     @property
     def busy(self) -> bool:
-        """Whether a call is on its way."""
-        return self._in_flight > 0
+        """Whether a call is on its way, or somebody waits for the first listing."""
+        return self._in_flight + self._waiting > 0
 
     async def listing(self) -> tuple[Tool, ...]:
         """The tools as last listed; waits for the first listing, but not for long."""
         self._start()
         if self.listed is None and not self._settled.is_set():
-            await _within(PATIENCE_S, self._settled)
+            self._waiting += 1
+            try:
+                await _within(PATIENCE_S, self._settled)
+            finally:
+                self._waiting -= 1
         return self.listed or ()
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:

@@ -106,6 +106,7 @@ class OwnServers:
             return {}
         await connection.listing()
         key = _key(account, stored)
+        self._touch(key)
         offer = self._offers.get(key)
         if offer is None:
             # Calls find the session anew: it may have been let go while the model was asked.
