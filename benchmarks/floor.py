@@ -31,7 +31,7 @@ from signoff.domain.event import Event, make_event, run_payload
 from signoff.domain.gate import GateKind, GateState
 from signoff.domain.message import Message, Text, ToolResult, ToolUse
 from signoff.domain.timestamp import iso
-from signoff.store.decisions import Verdict
+from signoff.store.decisions import Resolution
 from signoff.store.facade import Store, open_store
 from signoff.store.outbox import DueDelivery, Settled
 from signoff.store.records import RunRecord
@@ -191,7 +191,7 @@ class Floor:
         settlement = Settlement(
             state=GateState.ALLOWED, fingerprint=f"allow:{parked.digest}", allows=True
         )
-        verdict = Verdict(
+        resolution = Resolution(
             gate_id=given["request_id"],
             settlement=settlement,
             by="callback:1",
@@ -201,7 +201,7 @@ class Floor:
         )
         decided = await self._store.decisions.decide(
             parked.run,
-            [verdict],
+            [resolution],
             resumed=make("run.resumed", parked.run.id, "running"),
             fanout=NOBODY,
         )

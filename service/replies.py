@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from service.context import TRIES, Context
-from service.create import check_tools
 from service.idempotency import body_digest, reused
+from service.order import check_tools
 from signoff.domain import event as events
 from signoff.domain.call import TURN_ENDED, cut_off, results_message
 from signoff.domain.error import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from service.context import TRIES, Context
-from service.create import Created, check_enabled, write
+from service.create import Created, write
+from service.order import check_enabled
 from signoff.domain import event as events
 from signoff.domain.error import ConflictError, MissingError, StaleError, UnavailableError
 from signoff.domain.event import run_payload

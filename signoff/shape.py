@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 import jsonschema_rs as engine
@@ -12,6 +12,7 @@ import jsonschema_rs as engine
 from signoff import strictjson
 from signoff.canonical import canonical
 from signoff.domain.error import InvalidFieldError, MalformedBodyError, NotCanonicalError
+from signoff.domain.jsontext import size_of
 from signoff.domain.path import Path, dotted
 
 MAX_BYTES = 64 * 1024
@@ -20,10 +21,16 @@ MAX_DEPTH = 32
 MAX_NODES = 2_000
 #: Compiled patterns are what a schema's memory goes to.
 MAX_PATTERNS = 32
+#: What checking one value of a schema may come to, as ``_Reader`` estimates it.
+MAX_WEIGHT = 100_000
+#: Weight of the schema times size of the value: about a quarter of a second at worst.
+MAX_WORK = 20_000_000
 
 _PATTERN_BYTES = 64 * 1024
 _MESSAGE_CHARS = 300
 _COMPILED = 64
+#: How often the checker looks at what stands in place beside an ``unevaluated…``, at worst.
+_REPEATED = 3
 
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas"})
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -44,6 +51,8 @@ _SINGLES = frozenset(
 # One instance may have to fit several of these at once, so none of them lists all its fields.
 _JOINT = frozenset({"allOf", "dependentSchemas", "else", "if", "not", "then"})
 _CHOICES = frozenset({"anyOf", "oneOf"})
+_REVISITED = _JOINT | _CHOICES | {"contains"}
+_UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})
 _NOTES = frozenset({"default", "deprecated", "description", "examples", "readOnly", "title"})
 _DROPPED = frozenset({"$anchor", "$comment", "$defs", "$id", "$schema", "definitions"})
 _REFUSED = frozenset({"$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"})
@@ -63,20 +72,23 @@ class Misfit:
 
 
 class Shape:
-    """A compiled schema. Checking takes time linear in the value for any one schema.
+    """A compiled schema. Checking takes time linear in the value, and bounded for any value.
 
     Nothing is coerced: ``"1"`` is no number. ``1.0`` is an integer, as JSON Schema says. ``format``
     is a note and never checked. Patterns run on an engine that cannot backtrack.
     """
 
-    __slots__ = ("_validator",)
+    __slots__ = ("_validator", "_weight")
 
-    def __init__(self, validator: engine.Validator) -> None:
+    def __init__(self, validator: engine.Validator, weight: int) -> None:
         """Use ``shape_of``."""
         self._validator = validator
+        self._weight = weight
 
     def misfit(self, value: Any) -> Misfit | None:
         """The first thing that is wrong with ``value``, or None; never raises."""
+        if size_of(value, MAX_WORK // self._weight) * self._weight > MAX_WORK:
+            return Misfit(field=None, message="is too large to be checked against this schema")
         try:
             self._validator.validate(value)
         except engine.ValidationError as error:
@@ -112,7 +124,8 @@ def _compiled(text: bytes, closed: bool) -> Shape:
         _refuse(error.message, ())
     if not isinstance(schema, (dict, bool)):
         _refuse("a schema is an object", ())
-    expanded = _Reader(schema).read(schema, (), closed=closed)
+    reader = _Reader(schema)
+    expanded = reader.read(schema, (), closed=closed)
     try:
         validator = engine.Draft202012Validator(
             expanded,
@@ -130,7 +143,7 @@ def _compiled(text: bytes, closed: bool) -> Shape:
         _refuse(message, tuple(error.instance_path))
     except ValueError as error:
         _refuse(str(error), ())
-    return Shape(validator)
+    return Shape(validator, reader.weight)
 
 
 class _Reader:
@@ -140,10 +153,19 @@ class _Reader:
         self._root = root
         self._nodes = 0
         self._patterns = 0
+        #: Comparisons that one value may meet, those counted twice that are made twice.
+        self.weight = 1
 
     def read(
-        self, node: Any, path: Path, *, closed: bool, refs: frozenset[str] = frozenset()
+        self,
+        node: Any,
+        path: Path,
+        *,
+        closed: bool,
+        refs: frozenset[str] = frozenset(),
+        times: int = 1,
     ) -> Any:
+        """The copy of ``node``, which is checked up to ``times`` times for one value."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             _refuse(f"the schema holds more than {MAX_NODES} schemas", path)
@@ -153,26 +175,34 @@ class _Reader:
             return node  # true, false, or something that the meta-schema will refuse
         self._check(node, path)
         if "$ref" in node:
-            return self._reference(node, path, closed=closed, refs=refs)
+            return self._reference(node, path, closed=closed, refs=refs, times=times)
         found = {key: value for key, value in node.items() if key not in _DROPPED}
-        for key, value in found.items():
-            within = (*path, key)
-            inner = closed and _keeps(key, node)
-            if key in _MAPS and isinstance(value, Mapping):
-                found[key] = {
-                    name: self.read(child, (*within, name), closed=inner, refs=refs)
-                    for name, child in value.items()
-                }
-            elif key in _LISTS and isinstance(value, list):
-                found[key] = [
-                    self.read(child, (*within, n), closed=inner, refs=refs)
-                    for n, child in enumerate(value)
-                ]
-            elif key in _SINGLES:
-                found[key] = self.read(value, within, closed=inner, refs=refs)
         if closed and "properties" in found and "additionalProperties" not in found:
             found.setdefault("unevaluatedProperties", False)
+        self._weigh(found, path, times)
+        # Which fields are left over is found out by checking again what stands in place.
+        again = times * _REPEATED if _UNEVALUATED & found.keys() else times
+        for key, value in found.items():
+            within = (*path, key)
+            read = partial(
+                self.read,
+                closed=closed and _keeps(key, node),
+                refs=refs,
+                times=again if key in _REVISITED else times,
+            )
+            if key in _MAPS and isinstance(value, Mapping):
+                found[key] = {name: read(child, (*within, name)) for name, child in value.items()}
+            elif key in _LISTS and isinstance(value, list):
+                found[key] = [read(child, (*within, n)) for n, child in enumerate(value)]
+            elif key in _SINGLES:
+                found[key] = read(value, within)
         return found
+
+    def _weigh(self, node: Mapping[str, Any], path: Path, times: int) -> None:
+        own = [v for key, v in node.items() if key not in _MAPS | _LISTS | _SINGLES | _NOTES]
+        self.weight += times * size_of(own, MAX_WEIGHT)
+        if self.weight > MAX_WEIGHT:
+            _refuse("the schema takes too long to check: it repeats itself in place", path)
 
     def _check(self, node: Mapping[str, Any], path: Path) -> None:
         for key in _REFUSED & node.keys():
@@ -190,7 +220,13 @@ class _Reader:
             _refuse(f"the schema holds more than {MAX_PATTERNS} patterns", path)
 
     def _reference(
-        self, node: Mapping[str, Any], path: Path, *, closed: bool, refs: frozenset[str]
+        self,
+        node: Mapping[str, Any],
+        path: Path,
+        *,
+        closed: bool,
+        refs: frozenset[str],
+        times: int,
     ) -> Any:
         name = node["$ref"]
         within = (*path, "$ref")
@@ -206,13 +242,15 @@ class _Reader:
             target = target[key]
         beside = {key: value for key, value in node.items() if key not in (*_DROPPED, "$ref")}
         alone = beside.keys() <= _NOTES
-        meant = self.read(target, within, closed=closed and alone, refs=refs | {name})
+        if beside and not alone:
+            times *= _REPEATED
+        meant = self.read(target, within, closed=closed and alone, refs=refs | {name}, times=times)
         if not beside:
             return meant
         if alone and isinstance(meant, Mapping):
             return {**meant, **beside}
         return {
-            "allOf": [meant, self.read(beside, path, closed=False, refs=refs)],
+            "allOf": [meant, self.read(beside, path, closed=False, refs=refs, times=times)],
             **({"unevaluatedProperties": False} if closed and "properties" in beside else {}),
         }
 

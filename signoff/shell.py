@@ -21,6 +21,9 @@ from signoff.domain.shellcode import (
 )
 
 _DEPTH = 5
+#: The grammar goes over text that it does not take again and again, and asks for each piece anew.
+_PIECE = 1024
+_MAX_PIECES = 4_000
 _COMMANDS = frozenset({"command", "declaration_command", "unset_command", "test_command"})
 _NOT_WORDS = frozenset(
     {"variable_assignment", "file_redirect", "heredoc_redirect", "herestring_redirect"}
@@ -70,10 +73,13 @@ class _Reading:
         self.codes: list[tuple[str, int]] = []
         self.opaque = False
         self._seen: set[str] = set()
+        self._pieces = _MAX_PIECES
 
     def add(self, code: str, depth: int) -> bool:
         """Reads one text; False when the grammar does not take all of it."""
-        found, clean = _commands(code.encode())
+        tree, used = _parse(code.encode(), self._pieces)
+        self._pieces -= used
+        found, clean = _commands(tree, code.encode())
         for part in found:
             if part and part not in self.parts:
                 self.parts[part] = None
@@ -81,7 +87,7 @@ class _Reading:
                     self.parts[one] = None
                     # The commands that it carries in its words are among those already.
                     self._expand(one, depth)
-        return clean
+        return clean and self._pieces > 0
 
     def _expand(self, part: Part, depth: int) -> list[Part]:
         more, codes, unseen = carried(part)
@@ -100,19 +106,26 @@ def _literal(text: str, raw: bytes) -> tuple[str, ...] | None:
     words = literal_words(text)
     if words is None:
         return None
-    root = _parse(raw)
+    root, _ = _parse(raw, _MAX_PIECES)
     if root.has_error or len(root.children) != 1 or root.children[0].type != "command":
         return None
     read = _words(root.children[0], raw)
     return words if read == tuple(Word(word) for word in words) else None
 
 
-def _parse(raw: bytes) -> Node:
-    return Parser(_language()).parse(raw).root_node
+def _parse(raw: bytes, most: int) -> tuple[Node, int]:
+    """The tree of ``raw`` and how many pieces it took; from ``most`` on it is not of all."""
+    taken = 0
+
+    def piece(at: int, _: object) -> bytes:
+        nonlocal taken
+        taken += 1
+        return raw[at : at + _PIECE] if taken < most else b""
+
+    return Parser(_language()).parse(piece).root_node, taken
 
 
-def _commands(raw: bytes) -> tuple[list[Part], bool]:
-    root = _parse(raw)
+def _commands(root: Node, raw: bytes) -> tuple[list[Part], bool]:
     found: list[Part] = []
     pending = [root]
     while pending:
@@ -155,6 +168,8 @@ def _word(node: Node, raw: bytes) -> Word:
 
 def _bare(source: str) -> Word:
     if "$" in source or "`" in source:
+        return Word(None)
+    if "{" in source.replace("{}", ""):
         return Word(None)
     globs = re.search(r"(?<!\\)[*?\[]", source) is not None
     plain = re.sub(r"\\(.)", lambda m: m[1].strip("\n"), source, flags=re.DOTALL)

@@ -16,7 +16,7 @@ from signoff.domain.error import StaleError, UnavailableError
 from signoff.domain.expiry import NOBODY, Limits, OnExpiry, settle_expired
 from signoff.domain.frame import frame, result_frames
 from signoff.domain.gate import EXPIRY, Gate, GateState
-from signoff.store.decisions import Lapse, Verdict
+from signoff.store.decisions import Lapse, Resolution
 from signoff.store.records import RunRecord
 from signoff.store.timing import Entry
 from signoff.store.turns import Announcement
@@ -168,7 +168,7 @@ async def _settle(
         run,
         await _lapse(parts, run, pause, gates, settlements),
         [
-            Verdict(
+            Resolution(
                 gate_id=gate.id,
                 settlement=settlement,
                 by=EXPIRY,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -112,15 +111,15 @@ class Publisher:
         approval: Approval | None = None,
         times: GateTimes | None = None,
         created_ms: int | None = None,
-        output_schema: str | None = None,
+        output_schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One gate in an event, by default one that opens now; tool and input as listed.
 
-        ``output_schema``, JSON text, is there only for an external call that declares one.
+        ``output_schema`` is there only for an external call that declares one.
         """
         remind = None if times is None else times.remind_ms
         expires = None if times is None else times.expires_ms
-        declared = {} if output_schema is None else {"output_schema": json.loads(output_schema)}
+        declared = {} if output_schema is None else {"output_schema": output_schema}
         return {
             "request_id": request_id,
             "kind": kind.value,
@@ -150,4 +149,5 @@ class Publisher:
                 opened_ms=gate.created_ms, remind_ms=gate.remind_ms, expires_ms=gate.expires_ms
             ),
             created_ms=gate.created_ms,
+            output_schema=gate.output_schema,
         )

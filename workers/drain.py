@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from signoff.domain.error import LeaseLostError, SignoffError, UnavailableError
+from signoff.domain.message import NewerFormatError
 from signoff.store.steps import SUSPECT, Held
 from workers.driver import Driver
 from workers.engine import Engine
@@ -21,6 +22,8 @@ DRAIN_S = 60.0
 #: The store counts a drainer as awake for this long after its last sign.
 AWAKE_MS = 1000
 POLL_S = 0.25
+#: How long a run of a newer release is kept before others may take it.
+NEWER_S = 1.0
 
 
 class Drainer:
@@ -173,6 +176,11 @@ class Drainer:
             logger.info("lease_lost run=%d", run_id)
         except UnavailableError:
             logger.warning("run_dropped run=%d cause=unavailable", run_id)
+        except NewerFormatError:
+            # While releases overlap: this one is no crash, and somebody else can go on with it.
+            logger.warning("run_of_newer_release run=%d", run_id)
+            await self._engine.sleep(NEWER_S)
+            await self._give_back(driver)
         except SignoffError as error:
             logger.exception("run_dropped run=%d code=%s", run_id, error.code)
         except Exception:

@@ -7,32 +7,27 @@ memory is a copy that may be dropped at any point.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
-from signoff.agents import Agent, AgentFailedError, Step
-from signoff.domain import event as events
+from signoff.agents import Agent, AgentFailedError
 from signoff.domain.call import Call, CallState, next_moves, results_message
 from signoff.domain.error import LeaseLostError, StaleError
-from signoff.domain.expiry import GateTimes, Limits
-from signoff.domain.frame import MODEL_END, MODEL_START, frame, gate_frames
-from signoff.domain.gate import GateKind, listed_call
-from signoff.domain.jsontext import compact
+from signoff.domain.frame import MODEL_START, frame, gate_frames
+from signoff.domain.gate import GateKind
 from signoff.domain.message import Message
-from signoff.domain.output import OUTPUT_INVALID
 from signoff.store.records import RunRecord
-from signoff.store.steps import Ending, Held, NewGate, StepCommit
+from signoff.store.steps import Held
 from signoff.tooldef import Tool
 from workers.agent.native import NativeAgent
 from workers.asking import agent_run, ask_agent, demand, spoken
+from workers.commit import Reply, added, failed, pause_of, step_commit
 from workers.engine import Engine
 from workers.execution import Execution
-from workers.frames import earlier_frames, end_frames, step_frames
-from workers.judging import Basis, JudgedStep, fresh_calls, kept_schema
-from workers.output import Answer, answer_of
+from workers.frames import earlier_frames
+from workers.judging import Basis, JudgedStep, as_declared, fresh_calls
+from workers.output import answer_of
 from workers.turns import next_turn
 
 logger = logging.getLogger(__name__)
@@ -65,6 +60,7 @@ class Driver:
         except AgentFailedError as error:
             await self._fail(error.code, error.message)
             return
+        self.calls = as_declared(self.calls, self.tools)
         while True:
             if self.run.phase == "calls" and not await self._work():
                 return
@@ -107,7 +103,7 @@ class Driver:
         )
         if run.fence != self.run.fence:
             raise LeaseLostError(f"run {run.id} moved on")
-        return run, calls
+        return run, as_declared(calls, self.tools)
 
     async def refresh(self) -> None:
         """Reads the run and its calls again; raises LeaseLostError when the fence moved."""
@@ -175,45 +171,31 @@ class Driver:
     async def ask_again(self, calls: Sequence[Call], kind: GateKind) -> None:
         """Opens gates for calls of this step, as a new pause with its own event."""
         engine = self._engine
-        ids = [engine.new_id() for _ in calls]
+        # Made once: a repeat after a lost reply must not open others.
+        opened = [engine.judging.reopened(call, kind, self.tools) for call in calls]
         while True:
             ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
             basis = Basis(rules=ruleset.rules, tools=self.tools, now_ms=engine.now_ms())
-            gates = [
-                NewGate(
-                    id=f"req_{gate_id}",
-                    kind=kind,
-                    n=call.n,
-                    suggested_rules=engine.judging.suggestions(call, self.tools)
-                    if kind is GateKind.TOOL_APPROVAL
-                    else (),
-                    approval=engine.judging.approval(self.run, call, basis),
-                    input_schema=kept_schema(self.tools.get(call.tool))
-                    if kind is GateKind.TOOL_APPROVAL
-                    else None,
-                )
-                for gate_id, call in zip(ids, calls, strict=True)
+            opened = [
+                engine.judging.entrusted(self.run, one, call, basis)
+                for one, call in zip(opened, calls, strict=True)
             ]
-            times = await self._times()
-            rows = [self._shown(gate, call, times) for gate, call in zip(gates, calls, strict=True)]
-            event = engine.publisher.awaiting_input(self.run, rows)
-            fanout = await engine.insist(
-                engine.publisher.fanout, self.run, events.RUN_AWAITING_INPUT
-            )
+            pause = await pause_of(engine, self.run, opened)
+            frames = [
+                shown
+                for row, call in zip(pause.rows, calls, strict=True)
+                for shown in gate_frames(row, call.id)
+            ]
             try:
                 await engine.insist(
                     engine.store.steps.ask_again,
                     self.run,
-                    gates,
-                    pause=event,
-                    fanout=fanout,
+                    [one.gate for one in opened],
+                    pause=pause.event,
+                    fanout=pause.fanout,
                     rules_v=ruleset.version,
-                    times=times,
-                    frames=[
-                        shown
-                        for row, call in zip(rows, calls, strict=True)
-                        for shown in gate_frames(row, call.id)
-                    ],
+                    times=pause.times,
+                    frames=frames,
                 )
             except StaleError as error:
                 await self.moved()
@@ -222,27 +204,6 @@ class Driver:
                 continue
             break
         await self.refresh()
-
-    async def _times(self) -> GateTimes | None:
-        """When gates that open now are due; by the store's clock, which also acts on it."""
-        limits = Limits.read(self.run.config)
-        if limits.times(0) is None:
-            return None
-        engine = self._engine
-        return limits.times(await engine.insist(engine.store.timing.clock))
-
-    def _shown(self, gate: NewGate, call: Call, times: GateTimes | None) -> dict[str, Any]:
-        tool, tool_input = listed_call(gate.kind, call.tool, json.loads(call.effective_json))
-        return self._engine.publisher.request_payload(
-            request_id=gate.id,
-            kind=gate.kind,
-            tool=tool,
-            tool_input=tool_input,
-            digest=call.run_digest,
-            suggested_rules=gate.suggested_rules,
-            approval=gate.approval,
-            times=times,
-        )
 
     async def moved(self) -> None:
         """A version moved: forget what is cached of the account and read the run again."""
@@ -257,7 +218,7 @@ class Driver:
             if hint:
                 engine.hint(engine.store.shards.of(self.run.id), self.run.id)
             return True
-        self.run, self.calls = held.run, held.calls
+        self.run, self.calls = held.run, as_declared(held.calls, self.tools)
         return False
 
     # -- agent ---------------------------------------------------------------------------------
@@ -288,10 +249,15 @@ class Driver:
             return True
         said = spoken(step, run, engine.now_ms())
         owed = answer_of(run, step, turn.messages)
-        added = [*results, *said, *owed.messages(said[-1])]
-        shown = [*frames, *earlier_frames(step), *owed.frames()]
-        released = await self._commit(step, added, shown, owed)
-        engine.histories.add(run.id, added)
+        reply = Reply(
+            commit_id=engine.new_id(),
+            step=step,
+            owed=owed,
+            messages=[*results, *said, *owed.messages(said[-1])],
+            frames=[*frames, *earlier_frames(step), *owed.frames()],
+        )
+        released = await self._commit(reply)
+        engine.histories.add(run.id, reply.messages)
         if step.saved is not None:
             self._saved = step.saved
         if self._saved is None or released:
@@ -307,24 +273,18 @@ class Driver:
     async def _count(self, name: str) -> int:
         return await self._engine.store.runs.count(self.run.id, name)
 
-    async def _commit(
-        self, step: Step, added: Sequence[Message], frames: Sequence[bytes], owed: Answer
-    ) -> bool:
+    async def _commit(self, reply: Reply) -> bool:
         engine = self._engine
-        commit_id = engine.new_id()
         while True:
             ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
             basis = Basis(
                 rules=ruleset.rules,
                 tools=self.tools,
                 now_ms=engine.now_ms(),
-                refusals=owed.refusals,
+                refusals=reply.owed.refusals,
             )
-            uses = () if owed.last else step.calls
-            judged = engine.judging.step(self.run, uses, basis)
-            commit = await self._step_commit(
-                commit_id, step, owed, judged, added=added, frames=frames, rules_v=ruleset.version
-            )
+            judged = engine.judging.step(self.run, reply.calls, basis)
+            commit = await step_commit(engine, self.run, reply, judged, rules_v=ruleset.version)
             try:
                 released, wake = await engine.insist(engine.store.steps.commit, self.run, commit)
             except StaleError:
@@ -333,87 +293,6 @@ class Driver:
             if not released:
                 self._advance(judged, commit.usage, wake)
             return released
-
-    async def _step_commit(
-        self,
-        commit_id: str,
-        step: Step,
-        owed: Answer,
-        judged: JudgedStep,
-        *,
-        added: Sequence[Message],
-        frames: Sequence[bytes],
-        rules_v: str,
-    ) -> StepCommit:
-        engine, run = self._engine, self.run
-        usage = asdict(step.usage)
-        pause = fanout = ending = times = None
-        last: list[bytes] = []
-        if judged.gates:
-            times = await self._times()
-            rows = [
-                engine.publisher.request_payload(
-                    request_id=opened.gate.id,
-                    kind=opened.gate.kind,
-                    tool=opened.tool,
-                    tool_input=opened.tool_input,
-                    digest=opened.digest,
-                    suggested_rules=opened.gate.suggested_rules,
-                    approval=opened.gate.approval,
-                    times=times,
-                    output_schema=opened.gate.output_schema,
-                )
-                for opened in judged.gates
-            ]
-            pause = engine.publisher.awaiting_input(run, rows)
-            fanout = await engine.insist(engine.publisher.fanout, run, events.RUN_AWAITING_INPUT)
-        if not judged.calls and owed.request is None:
-            ending = await self._ending(step, owed, _added(run.usage, usage))
-            took_ms = engine.now_ms() - run.turn_started_ms
-            last = end_frames(ending, took_ms, _added(run.usage, usage))
-        return StepCommit(
-            commit_id=commit_id,
-            messages=added,
-            usage=usage,
-            rules_v=rules_v,
-            calls=judged.calls,
-            gates=[opened.gate for opened in judged.gates],
-            pause=pause,
-            times=times,
-            fanout=fanout,
-            ending=ending,
-            frames=[
-                *frames,
-                *step_frames(judged, frame(MODEL_END, step=run.step + 1, usage=usage)),
-                *last,
-            ],
-            saved=step.saved,
-        )
-
-    async def _ending(self, step: Step, owed: Answer, usage: Mapping[str, int]) -> Ending:
-        engine, run = self._engine, self.run
-        if owed.failure is not None:
-            return Ending(
-                status="failed",
-                event=engine.publisher.ended(
-                    run, "failed", error=owed.failure, error_code=OUTPUT_INVALID, usage=usage
-                ),
-                fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_FAILED),
-                error=owed.failure,
-                error_code=OUTPUT_INVALID,
-            )
-        output = step.text
-        if owed.found is not None and not output:
-            output = compact(owed.found)
-        return Ending(
-            status="completed",
-            event=engine.publisher.ended(
-                run, "completed", output=output, output_data=owed.found, usage=usage
-            ),
-            fanout=await engine.insist(engine.publisher.fanout, run, events.RUN_COMPLETED),
-            output=output,
-            output_data=owed.found,
-        )
 
     def _advance(self, judged: JudgedStep, usage: Mapping[str, int], wake: str) -> None:
         """The copy after a commit: what the script has just written."""
@@ -426,7 +305,7 @@ class Driver:
             pause_n=self.run.pause_n + opened,
             open=len(judged.gates),
             takeovers=0,
-            usage=_added(self.run.usage, usage),
+            usage=added(self.run.usage, usage),
             wake=wake,
         )
         self.calls = fresh_calls(judged.calls)
@@ -442,14 +321,7 @@ class Driver:
     async def _fail(self, code: str, text: str) -> None:
         engine = self._engine
         while True:
-            fanout = await engine.insist(engine.publisher.fanout, self.run, events.RUN_FAILED)
-            ending = Ending(
-                status="failed",
-                event=engine.publisher.ended(self.run, "failed", error=text, error_code=code),
-                fanout=fanout,
-                error=text,
-                error_code=code,
-            )
+            ending = await failed(engine, self.run, code, text)
             try:
                 await engine.insist(
                     engine.store.steps.fail,
@@ -462,7 +334,3 @@ class Driver:
                 continue
             logger.info("run_failed run=%d code=%s", self.run.id, code)
             return
-
-
-def _added(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    return {name: n + more.get(name, 0) for name, n in total.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from signoff.agents import Step
-from signoff.domain.frame import frame, gate_frames, result_frames
+from signoff.domain.frame import call_frames, frame, gate_frames, result_frames
 from signoff.domain.jsontext import compact
 from signoff.domain.money import MICROS
 from signoff.store.steps import Ending
@@ -60,12 +60,3 @@ def earlier_frames(step: Step) -> list[bytes]:
             result = {"state": call.settled.state, "content": well_formed(call.settled.content)}
             frames.extend(result_frames(call.id, result))
     return frames
-
-
-def call_frames(call_id: str, tool: str, input_json: str) -> list[bytes]:
-    """What watchers are shown of one call."""
-    return [
-        frame("tool-call-start", toolCallId=call_id, toolName=tool),
-        frame("tool-call-delta", toolCallId=call_id, delta=input_json),
-        frame("tool-call-end", toolCallId=call_id),
-    ]

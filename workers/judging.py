@@ -105,14 +105,29 @@ class Judging:
         verdict = _judge(shown, run, basis, read_only=read_only)
         return heard(_said(call.grant), verdict, run.standing)
 
-    def approval(self, run: RunRecord, call: Call, basis: Basis) -> Approval | None:
-        """Who may decide about a stored call that is asked again: its rule's word, or the run's."""
-        return _approval(_shown(call, basis.tools), run, basis)
+    def entrusted(self, run: RunRecord, opened: OpenedGate, call: Call, basis: Basis) -> OpenedGate:
+        """The gate for those who may decide it by now: whom its rule names, or the run."""
+        approval = _approval(_shown(call, basis.tools), run, basis)
+        return replace(opened, gate=replace(opened.gate, approval=approval))
 
-    def suggestions(self, call: Call, tools: Mapping[str, Tool]) -> list[dict[str, str]]:
-        """The rules that may be accepted with an approval of what ``call`` would run."""
+    def reopened(self, call: Call, kind: GateKind, tools: Mapping[str, Tool]) -> OpenedGate:
+        """A gate for a call that was judged before, on what it would run by now."""
+        shown = json.loads(call.effective_json)
         tool = tools.get(call.tool)
-        return [] if tool is None else suggested_rules(_shown(call, tools))
+        suggested: list[dict[str, str]] = []
+        schema = None
+        if kind is GateKind.TOOL_APPROVAL and tool is not None:
+            suggested = suggested_rules(_shown(call, tools))
+            schema = kept_schema(tool)
+        gate = NewGate(
+            id=self._new_gate_id(),
+            kind=kind,
+            n=call.n,
+            suggested_rules=suggested,
+            input_schema=schema,
+        )
+        name, tool_input = listed_call(kind, call.tool, shown)
+        return OpenedGate(gate=gate, tool=name, tool_input=tool_input, digest=call.run_digest)
 
     def _one(
         self, judged: JudgedStep, n: int, run: RunRecord, use: AgentCall, basis: Basis
@@ -196,7 +211,7 @@ class Judging:
             if use.says is not Says.NOTHING:
                 suggested = [*use.suggested_rules]
             kind = GateKind.TOOL_APPROVAL
-            asked = replace(asked, approval=_approval(call, run, basis))
+            asked = replace(asked, approval=_named(verdict.rule, run))
             self._open(judged, asked, kind, effect=effect, tool=tool, suggested=suggested)
         else:
             state, content = refusal(verdict)
@@ -316,6 +331,20 @@ def effect_of(tool: Tool) -> Effect:
     return Effect.IDEMPOTENT if tool.idempotent else Effect.ONCE
 
 
+def as_declared(calls: Sequence[Call], tools: Mapping[str, Tool]) -> list[Call]:
+    """The calls by what their tools promise now, where that is less than when they were judged.
+
+    A run may wait for months, and its tools change: a call is neither free nor repeated because
+    an earlier release said that it may be.
+    """
+    return [
+        replace(call, effect=call.effect.or_worse(effect_of(tools[call.tool])))
+        if call.tool in tools
+        else call
+        for call in calls
+    ]
+
+
 def refusal(judgement: Judgement) -> tuple[str, str]:
     """The result state and text of a call that a rule or the plan guard refuses."""
     if judgement.verdict is Verdict.PLAN_FIRST:
@@ -341,6 +370,10 @@ def _approval(call: Subject, run: RunRecord, basis: Basis) -> Approval | None:
     Also of gates that no rule opens: a rule that names approvers means every gate of its calls.
     """
     rule = asked_by(call, user_id=run.user_id, rules=basis.rules, now_ms=basis.now_ms)
+    return _named(rule, run)
+
+
+def _named(rule: Rule | None, run: RunRecord) -> Approval | None:
     own = None if rule is None else rule.approval
     return own or Approval.read(run.config.get("approvers"))
 

@@ -12,7 +12,7 @@ from signoff.agents import Step, ToolSpec
 from signoff.canonical import canonical
 from signoff.domain.call import TURN_ENDED
 from signoff.domain.error import InvalidFieldError, MalformedBodyError, NotCanonicalError
-from signoff.domain.frame import frame, result_frames
+from signoff.domain.frame import call_frames, result_frames
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, Text, ToolResult, ToolUse
 from signoff.domain.output import ASKED_BY, OUTPUT_TOOL
@@ -34,7 +34,7 @@ DESCRIPTION = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class TurnAnswer:
     """What a reply comes to as the answer of its turn; nothing is said of an ordinary step."""
 
     #: The accepted answer; with it the turn is completed.
@@ -68,9 +68,7 @@ class Answer:
         """The frames of the calls that ended with the turn."""
         shown: list[bytes] = []
         for use in self.uses:
-            shown.append(frame("tool-call-start", toolCallId=use.id, toolName=use.name))
-            shown.append(frame("tool-call-delta", toolCallId=use.id, delta=compact(use.input)))
-            shown.append(frame("tool-call-end", toolCallId=use.id))
+            shown.extend(call_frames(use.id, use.name, compact(use.input)))
         for result in self.results:
             told = {"state": result.state, "content": result.content}
             shown.extend(result_frames(result.tool_use_id, told))
@@ -85,7 +83,7 @@ def output_spec(run: RunRecord) -> ToolSpec | None:
     return ToolSpec(name=OUTPUT_TOOL, description=DESCRIPTION, input_schema=schema)
 
 
-def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> Answer:
+def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> TurnAnswer:
     """What ``step`` comes to; ``history`` is what was said before it.
 
     An answer that does not fit is asked for again, REPEATS times in a turn; then the turn fails.
@@ -93,7 +91,7 @@ def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> Answer:
     schema = run.config.get("output_schema")
     outputs = [use for use in step.calls if use.name == OUTPUT_TOOL]
     if schema is None or (step.calls and not outputs):
-        return Answer()
+        return TurnAnswer()
     given = outputs[0].input if outputs else _said(step.text)
     value, wrong = _checked(schema, given)
     if len(step.calls) > 1:
@@ -101,7 +99,7 @@ def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> Answer:
     uses = tuple(map(storable, step.calls))
     if not wrong:
         accepted = tuple(ToolResult(use.id, use.name, "success", ACCEPTED) for use in outputs)
-        return Answer(found=value, uses=uses, results=accepted)
+        return TurnAnswer(found=value, uses=uses, results=accepted)
     if _asked_again(history, run.turn) >= REPEATS:
         results = tuple(
             ToolResult(use.id, use.name, "error", wrong)
@@ -110,11 +108,11 @@ def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> Answer:
             for use in step.calls
         )
         failure = f"the model gave no output of the required form: {wrong}"
-        return Answer(failure=failure, uses=uses, results=results)
+        return TurnAnswer(failure=failure, uses=uses, results=results)
     if outputs:
-        return Answer(refusals={use.id: wrong for use in outputs})
+        return TurnAnswer(refusals={use.id: wrong for use in outputs})
     text = f"{wrong} Give your answer with the tool {OUTPUT_TOOL}."
-    return Answer(request=text)
+    return TurnAnswer(request=text)
 
 
 def _said(text: str) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 from starlette.responses import Response
 
 from service.context import Call
-from service.create import check_approvers, check_tools
 from service.describe import agent_body, agent_summary
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
+from service.order import check_approvers, check_tools
 from service.render import Json, page_body
 from service.servers import read_servers
 from signoff.declared import check_external_tools

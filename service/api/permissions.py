@@ -22,7 +22,7 @@ from signoff.domain.gate import ASK_TOOL
 from signoff.domain.mode import Mode
 from signoff.domain.question import check_plan, check_questions
 from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
-from signoff.domain.rulecheck import RESERVED, Shape, check_limits, check_rule
+from signoff.domain.rulecheck import ASKS_A_PERSON, KnownTool, check_limits, check_rule
 from signoff.domain.timestamp import read_iso
 from signoff.subject import subject
 from signoff.wire.body import Approvers
@@ -58,7 +58,7 @@ async def post(call: Call) -> Json:
     body = await call.body(CreatePolicy)
     await call.demand_user(body.user_id)
     effect = Verdict(body.effect or "allow")
-    check_rule(body.tool, effect, _shapes(call))
+    check_rule(body.tool, effect, _known_tools(call))
     now_ms = call.context.now_ms()
     expires_ms = _expiry(body.expires_at, now_ms)
     approval = _approval(body.approvers)
@@ -106,7 +106,7 @@ async def evaluate(call: Call) -> Json:
     body = await call.body(Evaluate)
     asked = body.call
     tool = call.context.toolbox.get(asked.tool)
-    if asked.tool in RESERVED:
+    if asked.tool in ASKS_A_PERSON:
         check = check_questions if asked.tool == ASK_TOOL else check_plan
         _check_input(check, asked.input)
         return Json(_evaluation("ask", None, f"{asked.tool} always asks a person"))
@@ -165,11 +165,11 @@ async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
         # Nothing cached: who has just made a rule wants to see what it does.
         context.store.catalog.forget(call.account)
         return (await context.store.catalog.rules(call.account, 1)).rules
-    shapes = _shapes(call)
+    known = _known_tools(call)
     rules: list[Rule] = []
     for n, item in enumerate(body.rules):
         effect = Verdict(item.effect)
-        check_rule(item.tool, effect, shapes, field=f"rules[{n}].tool")
+        check_rule(item.tool, effect, known, field=f"rules[{n}].tool")
         approval = _approval(item.approvers)
         check_limits(effect, max_uses=None, approval=approval, field=f"rules[{n}].")
         rules.append(
@@ -187,9 +187,11 @@ async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
     return rules
 
 
-def _shapes(call: Call) -> dict[str, Shape]:
+def _known_tools(call: Call) -> dict[str, KnownTool]:
     return {
-        name: Shape(kind=tool.patterns, parameters=tuple(tool.input_schema.get("properties", {})))
+        name: KnownTool(
+            kind=tool.patterns, parameters=tuple(tool.input_schema.get("properties", {}))
+        )
         for name, tool in call.context.toolbox.items()
     }
 

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from service import control
 from service.context import Call
-from service.create import CODES, ROUTE, create, create_once, rate_headers, read_order
+from service.create import CODES, ROUTE, create, create_once, rate_headers
 from service.formats import DEFAULT, FORMATS
 from service.idempotency import idempotency_key
 from service.operation import (
@@ -24,6 +24,7 @@ from service.operation import (
     text,
     whole,
 )
+from service.order import read_order
 from service.query import Query
 from service.render import Json, message_body, run_body
 from service.streaming import MARK, begun, joined

@@ -52,6 +52,10 @@ class Effect(StrEnum):
         """True when an attempt whose outcome is unknown may be repeated."""
         return self is not Effect.ONCE
 
+    def or_worse(self, other: Effect) -> Effect:
+        """The one of both that promises less."""
+        return max(self, other, key=tuple(Effect).index)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:

@@ -43,6 +43,15 @@ def gate_frames(request: Mapping[str, Any], tool_use_id: str) -> list[bytes]:
     return [frame("permission_request", **ids, **shown), frame("awaiting_approval", **ids)]
 
 
+def call_frames(tool_use_id: str, tool: str, input_json: str) -> list[bytes]:
+    """The frames of one call with its whole input."""
+    return [
+        frame("tool-call-start", toolCallId=tool_use_id, toolName=tool),
+        frame("tool-call-delta", toolCallId=tool_use_id, delta=input_json),
+        frame("tool-call-end", toolCallId=tool_use_id),
+    ]
+
+
 def result_frames(tool_use_id: str, result: Mapping[str, str]) -> list[bytes]:
     """The frames of one call's result."""
     return [

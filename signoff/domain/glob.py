@@ -79,18 +79,21 @@ def sequence(
     pattern: Sequence[P | None], items: Sequence[T], one: Callable[[P, T], Match]
 ) -> Match:
     """How ``items`` match ``pattern``, in which None stands for any number of items."""
-    # row[i]: the best match of the pattern so far with the first i items.
-    row = [Match.YES] + [Match.NO] * len(items)
+    # row[i]: the best match of the pattern so far with the first i items; what is NO is left out.
+    row = {0: Match.YES}
     for part in pattern:
-        new = [Match.NO] * (len(items) + 1)
+        new: dict[int, Match] = {}
         if part is None:
             best = Match.NO
-            for i, value in enumerate(row):
-                best = max(best, value)
+            for i in range(min(row), len(items) + 1):
+                best = max(best, row.get(i, Match.NO))
                 new[i] = best
         else:
-            for i, item in enumerate(items):
-                if row[i]:
-                    new[i + 1] = min(row[i], one(part, item))
+            for i, so_far in row.items():
+                found = min(so_far, one(part, items[i])) if i < len(items) else Match.NO
+                if found is not Match.NO:
+                    new[i + 1] = found
+        if not new:
+            return Match.NO
         row = new
-    return row[-1]
+    return row.get(len(items), Match.NO)

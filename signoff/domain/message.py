@@ -24,9 +24,13 @@ ResultState = Literal["success", "error", "denied", "interrupted"]
 
 
 class MessageFormatError(SignoffError):
-    """A stored message has an unknown form; the run is left as it is."""
+    """A stored message cannot be read."""
 
     code = "message_format"
+
+
+class NewerFormatError(MessageFormatError):
+    """A stored message is of a newer release; the run is left as it is, for that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,8 @@ def unpack(stored: bytes) -> bytes:
     """What ``pack`` was given; raises MessageFormatError for unknown forms and damage."""
     kind, raw = stored[:1], stored[1:]
     if kind not in (PLAIN, ZLIB):
-        raise MessageFormatError(f"unknown message format {kind!r}")
+        msg = f"unknown message format {kind!r}"
+        raise NewerFormatError(msg) if kind.isdigit() else MessageFormatError(msg)
     try:
         return zlib.decompress(raw) if kind == ZLIB else raw
     except zlib.error as error:
@@ -133,8 +138,10 @@ def decode(stored: bytes) -> Message:
 
 def _message(body: dict[str, Any]) -> Message:
     if body.get("v") != VERSION:
-        msg = f"message version {body.get('v')!r} is not readable by this release"
-        raise MessageFormatError(msg)
+        version = body.get("v")
+        msg = f"message version {version!r} is not readable by this release"
+        newer = type(version) is int and version > VERSION
+        raise NewerFormatError(msg) if newer else MessageFormatError(msg)
     return Message(
         role=body["role"],
         blocks=tuple(_block(item) for item in body["blocks"]),

@@ -103,6 +103,14 @@ class PathPattern:
                     return Match.YES
         return Match.MAYBE if forms.strays else Match.NO
 
+    def work(self, forms: PathForms) -> int:
+        """How many names ``allows`` or ``forbids`` compares at most."""
+        plain = len(self._root())
+        if plain == len(self.segments):
+            return 1 + plain
+        names = sum(spelling.count("/") + 1 for spelling in forms.spellings)
+        return 1 + plain + (len(self.segments) - plain) * names
+
     def _root(self) -> list[str]:
         found: list[str] = []
         for item in self.segments:

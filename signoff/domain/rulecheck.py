@@ -11,11 +11,11 @@ from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
 from signoff.domain.pattern import NAME, Kind, Pattern, looks_like, pattern_of
 from signoff.domain.rule import Verdict
 
-RESERVED = frozenset({ASK_TOOL, PLAN_TOOL})
+ASKS_A_PERSON = frozenset({ASK_TOOL, PLAN_TOOL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class KnownTool:
     """What is known of a tool: how its patterns are meant, and its parameters."""
 
     kind: Kind | None
@@ -23,7 +23,7 @@ class Shape:
 
 
 def check_rule(
-    text: str, effect: Verdict, tools: Mapping[str, Shape | None], *, field: str = "tool"
+    text: str, effect: Verdict, tools: Mapping[str, KnownTool | None], *, field: str = "tool"
 ) -> Pattern:
     """The pattern of a rule that may be stored; raises InvalidFieldError that says what is wrong.
 
@@ -36,13 +36,13 @@ def check_rule(
         msg = f"{field}: {_shown(text)} is no name, Name(pattern) or mcp__server__*"
         raise InvalidFieldError(msg, code="invalid_pattern", field=field)
     allow = effect is Verdict.ALLOW
-    if name in RESERVED and allow:
+    if name in ASKS_A_PERSON and allow:
         msg = f"{field}: {name} asks a person and can never be allowed by a rule"
         raise InvalidFieldError(msg, code="reserved_tool", field=field)
-    shape = tools.get(name)
-    if shape is not None and not pattern.reads(shape.kind):
-        raise InvalidFieldError(_unread(name, shape), code="invalid_pattern", field=field)
-    if allow and (why := _never(pattern, shape)):
+    known = tools.get(name)
+    if known is not None and not pattern.reads(known.kind):
+        raise InvalidFieldError(_unread(name, known), code="invalid_pattern", field=field)
+    if allow and (why := _never(pattern, known)):
         raise InvalidFieldError(f"{field}: {why}", code="pattern_never_matches", field=field)
     return pattern
 
@@ -58,7 +58,7 @@ def check_limits(
         raise InvalidFieldError(msg, field=f"{field}approvers")
 
 
-def _check_name(name: str, tools: Mapping[str, Shape | None], field: str) -> None:
+def _check_name(name: str, tools: Mapping[str, KnownTool | None], field: str) -> None:
     plain = name.replace("*", "")
     if not name.isascii() or any(char.isspace() or not char.isprintable() for char in name):
         msg = f"{field}: {_shown(name)} only looks like a tool's name: they are plain ASCII"
@@ -66,25 +66,25 @@ def _check_name(name: str, tools: Mapping[str, Shape | None], field: str) -> Non
     if (plain or not name) and NAME.fullmatch(plain) is None:
         msg = f"{field}: a name has 1 to 128 letters, digits, dots, underscores and hyphens"
         raise InvalidFieldError(msg, field=field)
-    if name in tools or name in RESERVED:
+    if name in tools or name in ASKS_A_PERSON:
         return
     alike = looks_like(name)
-    for known in (*tools, *RESERVED):
+    for known in (*tools, *ASKS_A_PERSON):
         if looks_like(known) == alike:
             msg = f"{field}: {_shown(name)} is not {known}; names are compared exactly"
             raise InvalidFieldError(msg, code="lookalike_name", field=field)
 
 
-def _unread(name: str, shape: Shape) -> str:
+def _unread(name: str, known: KnownTool) -> str:
     form = {
         "shell": f"a literal command: {name}(git status:*)",
         "path": f"a path: {name}(/srv/data/**)",
         None: f"named arguments: {name}(to=*@example.com)",
-    }[shape.kind]
+    }[known.kind]
     return f"tool: the pattern of {name} is {form}"
 
 
-def _never(pattern: Pattern, shape: Shape | None) -> str | None:
+def _never(pattern: Pattern, known: KnownTool | None) -> str | None:
     """Why an allow of this pattern would never cover a call; None if it can."""
     literals = pattern.name.literals
     if len(literals) > 1:
@@ -94,14 +94,14 @@ def _never(pattern: Pattern, shape: Shape | None) -> str | None:
         return None
     if pattern.body is None:
         return None
-    if shape is None:
+    if known is None:
         shell_only = pattern.path is None and pattern.arguments is None
         return _never_shell(pattern) if shell_only else None
-    if shape.kind == "shell":
+    if known.kind == "shell":
         return _never_shell(pattern)
-    if shape.kind is None and shape.parameters is not None:
+    if known.kind is None and known.parameters is not None:
         for name, _ in pattern.arguments or ():
-            if name not in shape.parameters:
+            if name not in known.parameters:
                 return f"the tool has no parameter {name}"
     return None
 

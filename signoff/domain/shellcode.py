@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from signoff.domain.glob import fold
+from signoff.domain.shelloptions import runs_in_sed, strays
 
 #: Longer text is not read at all: nobody reviews it, and reading must stay fast.
 MAX_LENGTH = 10_000
@@ -32,21 +35,39 @@ _WRAPPERS = frozenset(
     "parallel setsid chroot watch strace ltrace gdb perf unshare nsenter flock script taskset chrt "
     "numactl prlimit firejail bwrap systemd-run unbuffer rlwrap chronic caffeinate noglob "
     "pkexec fakeroot entr ssh-agent dbus-run-session cgexec setpriv catchsegv proot torsocks "
-    "proxychains tmux screen expect at batch".split()
+    "proxychains tmux screen expect at batch setarch linux32 linux64 i386 x86_64 uname26 valgrind "
+    "choom runcon uclampset coresched chpst logsave start-stop-daemon capsh sg newgrp xvfb-run "
+    "nocorrect".split()
 )
 _EVALUATE = frozenset(
     "eval source . alias unalias trap hash complete compgen bind enable mapfile readarray exec "
     "coproc function let declare typeset local export readonly unset read getopts wait shopt set "
     "fc history printf test [ [[ builtin command".split()
 )
-_INTERPRETERS = frozenset(
-    "python perl ruby node nodejs deno bun php lua tclsh guile osascript pwsh powershell awk gawk "
-    "mawk nawk ed ex vi vim nvim emacs sqlite3 psql mysql".split()
+#: Their words are code wherever they stand.
+_CODED = frozenset(
+    "awk gawk mawk nawk ed ex vi vim view nvim rvim vimdiff emacs emacsclient sqlite3 psql mysql "
+    "mariadb dc m4 gnuplot expect".split()
 )
-_AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
+_INTERPRETERS = _CODED | frozenset(
+    "python pypy ipython perl ruby irb node nodejs deno bun php lua luajit tclsh wish guile racket "
+    "osascript pwsh powershell julia r rscript octave groovy scala elixir iex erl ghc runghc ocaml "
+    "jshell jrunscript tsx ts-node".split()
+)
+#: They run a command that stands behind one of these words, or that they are given as an option.
+_LAUNCHERS = frozenset(
+    "docker podman nerdctl kubectl oc vagrant ip uv poetry pdm pipenv hatch rye pipx npm pnpm yarn "
+    "bun bundle direnv mise asdf nix conda mamba micromamba".split()
+)
+_LAUNCH = frozenset("exec run x dlx foreach -- netns".split())
+_PACKAGES = frozenset("npx bunx uvx pipx corepack".split())
+_LINKER = re.compile(r"ld-linux|ld\.so|ld-musl")
+#: They run what comes in by a file or a pipe.
+_FED = frozenset("at batch crontab expect gdb bc dc m4".split())
 #: What carries other commands in its words without being a mere wrapper.
-_CARRIERS = _WRAPPERS | frozenset(
-    "find fd fdfind ssh eval alias trap hash complete bind enable mapfile readarray coproc".split()
+_CARRIERS = _WRAPPERS.union(
+    _PACKAGES,
+    "find fd fdfind ssh eval alias trap hash complete bind enable mapfile readarray coproc".split(),
 )
 
 
@@ -75,6 +96,23 @@ class ShellCode:
     #: False: the text is not understood.
     parsed: bool
 
+    _heads: Mapping[str | None, Sequence[Part]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Sorts the commands by what they run, so that rules need not look at each."""
+        found: dict[str | None, list[Part]] = {}
+        for part in self.parts:
+            text = part[0].text
+            unknown = text is None or part[0].globs
+            names = {None} if unknown or text is None else {fold(text), fold(program(text))}
+            for name in names:
+                found.setdefault(name, []).append(part)
+        object.__setattr__(self, "_heads", found)
+
+    def run_as(self, name: str) -> Sequence[Part]:
+        """The commands whose folded name may be ``name``, however it is spelled."""
+        return (*self._heads.get(name, ()), *self._heads.get(None, ()))
+
 
 UNREAD = ShellCode(literal=None, parts=(), opaque=True, parsed=False)
 
@@ -94,12 +132,18 @@ def carries(words: Sequence[str]) -> bool:
         return True
     # Code on the command line. A module or a script has a name that a rule can state.
     inline = len(words) > 1 and words[1].startswith("-") and words[1] != "-m"
-    return name in _AWKS or (interpreter(words[0]) and inline)
+    return name in _CODED or (interpreter(words[0]) and inline)
+
+
+def launches(words: Sequence[str]) -> bool:
+    """True when the second word says no more than that the ones behind it are run."""
+    return program(words[0]) in _LAUNCHERS and words[1] in _LAUNCH
 
 
 def interpreter(word: str) -> bool:
     """True for programs that run code they are given."""
-    return program(word).rstrip("0123456789.") in _INTERPRETERS
+    name = program(word)
+    return name in _INTERPRETERS or name.rstrip("0123456789.") in _INTERPRETERS
 
 
 def literal_words(text: str) -> tuple[str, ...] | None:
@@ -185,15 +229,34 @@ def carried(whole: Part) -> tuple[list[Part], list[str], bool]:
         return list(_suffixes(part)), _codes(known), not code or len(known) < len(whole) - 1
     if name in ("source", "."):
         return [], [], True
-    if name in _CARRIERS:
+    unknown = len(known) < len(rest) or len(part) < len(whole)
+    if name in _CARRIERS or _LINKER.match(name):
         codes = _codes(known)
         if name == "eval":
             codes.append(" ".join(known))
-        return list(_suffixes(part)), codes, len(known) < len(rest) or len(part) < len(whole)
+        return list(_suffixes(part)), codes, unknown or name in _FED
     if interpreter(head):
-        inline = not rest or name in _AWKS or rest[0] is None or rest[0].startswith("-")
+        inline = not rest or name in _CODED or rest[0] is None or rest[0].startswith("-")
         return [], [], inline
-    return [], [], False
+    if at := _launched(name, rest):
+        return list(_suffixes(part[at:])), _codes(known), unknown
+    if strays(name, known):
+        # Words of git are more often names of its own commands.
+        return [] if name == "git" else list(_suffixes(part)), _codes(known), False
+    if name in _EVALUATE:
+        # [ -v 'a[$(rm)]' ] evaluates what is quoted.
+        return [], _codes(known), False
+    return [], [], name in _FED or (name == "sed" and runs_in_sed(known))
+
+
+def _launched(name: str, rest: Sequence[str | None]) -> int:
+    """Where a launcher's own words end; 0 when it launches nothing."""
+    if name == "git":
+        bisect = list(rest[:2]) == ["bisect", "run"]
+        return 2 if bisect or list(rest[:2]) == ["submodule", "foreach"] else 0
+    if name not in _LAUNCHERS:
+        return 0
+    return next((n for n, text in enumerate(rest, 1) if text in _LAUNCH), 0)
 
 
 def _suffixes(part: Part) -> Iterator[Part]:
@@ -207,7 +270,16 @@ def _suffixes(part: Part) -> Iterator[Part]:
 
 
 def _codes(texts: Iterable[str]) -> list[str]:
-    pieces = (piece for text in texts for piece in (text, text.partition("=")[2]))
+    pieces = (
+        piece
+        for text in texts
+        for piece in (
+            text,
+            text.partition("=")[2],
+            text.rpartition("=")[2].lstrip("!+"),  # alias.x=!rm x, +!rm x
+            text[2:] if text.startswith("-") else "",
+        )
+    )
     return [piece for piece in pieces if re.search(r"[\s;&|<>()$`\\'\"{}]", piece)]
 
 

@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from signoff.domain.glob import Glob, Match, fold, sequence
 from signoff.domain.shellcode import Part, ShellCode, Word, carries, pattern_words, program
-
-_PLAIN_SCRIPT = re.compile(r"s([/|,#:%@])(?:(?!\1).)*\1(?:(?!\1).)*\1[gpiI0-9]*")
-#: Options that make a command run or write something else than its prefix says. A rule that
-#: names one of them states it; a prefix alone does not cover it.
-_RUNS: dict[str, tuple[str, ...]] = {
-    "git": (
-        "-c", "-C", "--config-env", "--exec-path", "--git-dir", "--work-tree", "--upload-pack",
-        "--receive-pack", "--exec", "-x", "--ext-diff", "--textconv", "--output", "-O",
-        "--open-files-in-pager", "--extcmd", "--upload-archive", "--template", "-u",
-    ),
-    "find": (
-        "-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls",
-    ),
-    "fd": ("-x", "-X", "--exec", "--exec-batch"),
-    "tar": (
-        "--checkpoint-action", "--to-command", "-I", "--use-compress-program", "--rsh-command",
-        "-F", "--info-script", "--new-volume-script",
-    ),
-    "sort": ("-o", "--output", "--compress-program"),
-    "rsync": ("-e", "--rsh", "--rsync-path"),
-    "rg": ("--pre", "--hostname-bin"),
-    "make": ("--eval", "-f", "--file", "--makefile", "-C", "--directory", "-I"),
-    "ssh": ("-o", "-F"),
-    "scp": ("-o", "-S", "-F"),
-    "curl": ("-o", "-O", "-K", "--output", "--config", "--remote-name", "-T", "--upload-file"),
-    "wget": ("-O", "--output-document", "--use-askpass", "-e", "--execute", "-i"),
-    "zip": ("-T", "-TT", "--unzip-command"),
-    "man": ("-P", "--pager", "-H"),
-}  # fmt: skip
+from signoff.domain.shelloptions import plain_sed, strays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +49,31 @@ class ShellPattern:
         """Whether anything that the text runs may be as the pattern says."""
         if not code.parsed:
             return Match.MAYBE
-        pattern = self._loose()
         found = Match.MAYBE if code.opaque else Match.NO
-        for part in code.parts:
+        parts = self._candidates(code)
+        if not parts:
+            return found
+        pattern = self._loose()
+        for part in parts:
             found = max(found, self._covers(pattern, part))
             if found is Match.YES:
                 break
         return found
+
+    def work(self, code: ShellCode) -> int:
+        """How many words ``forbids`` compares at most."""
+        if not code.parsed:
+            return 1
+        parts = self._candidates(code)
+        if all(word is not None and word.literal is not None for word in self.words[:-1]):
+            return 1 + len(parts) * len(self.words)
+        return 1 + sum(len(part) * len(self.words) for part in parts)
+
+    def _candidates(self, code: ShellCode) -> Sequence[Part]:
+        first = self.words[0]
+        if first is None or first.literal is None:
+            return code.parts
+        return code.run_as(fold(first.literal))
 
     def _loose(self) -> list[tuple[int, Glob] | None]:
         """The words to ask and deny by: a star at either end spans further words."""
@@ -160,19 +149,7 @@ def _harmless(stated: tuple[str, ...], extra: Sequence[str]) -> bool:
         return _plain_sed(stated, extra)
     if name == "make" and any(word.startswith(("SHELL=", "MAKEFLAGS=")) for word in extra):
         return False
-    for word in extra:
-        for option in _RUNS.get(name, ()):
-            short = len(option) == 2 and not word.startswith("--")  # noqa: PLR2004 - -x
-            if (
-                word == option
-                or word.startswith(f"{option}=")
-                or (short and word.startswith(option))
-            ):
-                return False
-            # Long options may be cut short: --outp=x.
-            if option.startswith("--") and len(word) > 3 and option.startswith(word.split("=")[0]):  # noqa: PLR2004
-                return False
-    return True
+    return not strays(name, extra, first=len(stated) == 1)
 
 
 def _plain_sed(stated: tuple[str, ...], extra: Sequence[str]) -> bool:
@@ -181,7 +158,7 @@ def _plain_sed(stated: tuple[str, ...], extra: Sequence[str]) -> bool:
         return True
     script = any(not word.startswith("-") for word in stated[1:])
     rest = list(extra)
-    if not script and _PLAIN_SCRIPT.fullmatch(rest.pop(0)) is None:
+    if not script and not plain_sed(rest.pop(0)):
         return False
     return not any(word.startswith("-") for word in rest)
 
@@ -190,7 +167,7 @@ def _same(pattern: tuple[int, Glob], item: tuple[int, Word]) -> Match:
     (_, glob), (at, word) = pattern, item
     if word.text is None:
         return Match.MAYBE
-    texts = {fold(word.text), fold(program(word.text))} if at == 0 else {fold(word.text)}
+    texts = (fold(word.text), fold(program(word.text))) if at == 0 else (fold(word.text),)
     if any(glob.matches(text) for text in texts):
         return Match.YES
     if word.globs:

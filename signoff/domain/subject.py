@@ -8,10 +8,15 @@ from functools import cached_property
 from typing import Any
 
 from signoff.domain.glob import Match
+from signoff.domain.jsontext import size_of
 from signoff.domain.pathform import PathForms, Resolve, path_forms
 from signoff.domain.pattern import Kind, Pattern, arguments_allow, arguments_forbid
 from signoff.domain.shellcode import UNREAD, ShellCode, literal_words
 
+#: What all rules together may compare for one call: about a second at worst.
+MAX_WORK = 2_000_000
+#: A value of an argument is as much work as so many words.
+_VALUE = 4
 ReadShell = Callable[[str], ShellCode]
 
 
@@ -56,6 +61,7 @@ class Subject:
         self._parameter = parameter
         self._defaults = defaults or {}
         self._readers = readers
+        self._work = 0
 
     @property
     def text(self) -> str | None:
@@ -84,7 +90,9 @@ class Subject:
             alone = set(self.arguments) == {self._parameter}
             return pattern.shell is not None and alone and pattern.shell.allows(self.code)
         if self.kind == "path":
-            return pattern.path is not None and pattern.path.allows(self.forms)
+            if pattern.path is None or self._spent(pattern.path.work(self.forms)):
+                return False
+            return pattern.path.allows(self.forms)
         arguments = pattern.arguments
         return arguments is not None and arguments_allow(arguments, self.arguments)
 
@@ -98,12 +106,25 @@ class Subject:
             # It was stated for a tool of another kind, so nobody knows what it means for this one.
             return Match.MAYBE
         if self.kind == "shell" and pattern.shell is not None:
-            return pattern.shell.forbids(self.code)
+            spent = self._spent(pattern.shell.work(self.code))
+            return Match.MAYBE if spent else pattern.shell.forbids(self.code)
         if self.kind == "path" and pattern.path is not None:
-            return pattern.path.forbids(self.forms)
-        return arguments_forbid(pattern.arguments or (), self.arguments, self._defaults)
+            spent = self._spent(pattern.path.work(self.forms))
+            return Match.MAYBE if spent else pattern.path.forbids(self.forms)
+        arguments = pattern.arguments or ()
+        if self._spent(sum(_VALUE * self._sizes.get(name, 1) for name, _ in arguments)):
+            return Match.MAYBE
+        return arguments_forbid(arguments, self.arguments, self._defaults)
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, int]:
+        return {name: size_of(value) for name, value in self.arguments.items()}
+
+    def _spent(self, work: int) -> bool:
+        self._work += work
+        return self._work > MAX_WORK
 
     @property
     def unread(self) -> bool:
-        """True for a command that the grammar does not take."""
-        return self.kind == "shell" and not self.code.parsed
+        """True for a command that the grammar does not take, and for a call that is too much."""
+        return self._work > MAX_WORK or (self.kind == "shell" and not self.code.parsed)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Sequence
 
 from signoff.domain.pattern import pattern_of
 from signoff.domain.rule import Verdict
-from signoff.domain.shellcode import interpreter
+from signoff.domain.shellcode import carries, interpreter, launches
 from signoff.domain.subject import Subject
 
 #: A prefix of them says nothing about what the command is for.
 _QUIET = frozenset({"echo", "cat", "ls", "pwd", "cd", "true", "false", "printf", "grep"})
+#: What they run by name is a script of the project.
+_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
 _WORD = re.compile(r"[A-Za-z0-9_./@%+,=-]+")
 _FOLDER = re.compile(r"[A-Za-z0-9_./@%+,= -]+")
 
@@ -19,7 +22,8 @@ _FOLDER = re.compile(r"[A-Za-z0-9_./@%+,= -]+")
 def suggested_rules(call: Subject) -> list[dict[str, str]]:
     """At most one allow rule, and one that covers the call as it is shown.
 
-    Of a shell command the first two words as a prefix, of a path its folder, otherwise the tool.
+    Of a shell command the first two words as a prefix (three behind ``npm run`` and its like), of a
+    path its folder, otherwise the tool.
     """
     text = _suggested(call)
     pattern = None if text is None else pattern_of(text)
@@ -40,12 +44,21 @@ def _prefix(call: Subject) -> str | None:
     words = call.code.literal
     if words is None or len(words) < 2 or words[0] in _QUIET:  # noqa: PLR2004 - a name and more
         return None
-    first, second = words[:2]
-    if not (_WORD.fullmatch(first) and _WORD.fullmatch(second)):
+    shown = words[:3] if launches(words) else words[:2]
+    if not all(_WORD.fullmatch(word) for word in shown):
         return None
-    if interpreter(first) and second.startswith("-"):
+    if interpreter(shown[0]) and shown[1].startswith("-"):
         return None
-    return f"{call.tool}({first} {second}:*)"
+    if launches(words) and not _says_what(shown):
+        return None
+    return f"{call.tool}({' '.join(shown)}:*)"
+
+
+def _says_what(shown: Sequence[str]) -> bool:
+    """True when the word behind ``npm run``, ``uv run`` and their like names what is run."""
+    if len(shown) == 2 or shown[2].startswith("-"):  # noqa: PLR2004 - nothing behind
+        return False
+    return shown[0] in _SCRIPTS or not carries(shown[2:])
 
 
 def _folder(call: Subject) -> str | None:

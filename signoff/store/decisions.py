@@ -32,7 +32,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Resolution:
     """One settled decision on its way to the store."""
 
     gate_id: str
@@ -86,16 +86,16 @@ class Decisions:
     async def decide(
         self,
         run: RunRecord,
-        verdicts: Sequence[Verdict],
+        resolutions: Sequence[Resolution],
         *,
         resumed: Event,
         fanout: Fanout,
         frames: Sequence[bytes] = (),
     ) -> Decided:
-        """Applies all verdicts or none; repeats of a standing verdict change nothing."""
+        """Applies all resolutions or none; repeats of a standing resolution change nothing."""
         args = self._args(run, fanout, resumed, frames)
         args.control["mode_v"] = run.mode_v
-        args.control["items"] = [verdict_args(args, verdict) for verdict in verdicts]
+        args.control["items"] = [resolution_args(args, resolution) for resolution in resolutions]
         reply = await self._run("decide", run, args)
         rows = reply[3:]
         return Decided(
@@ -103,7 +103,8 @@ class Decisions:
             resumed=bool(reply[1]),
             hint=bool(reply[2]),
             outcomes=[
-                _outcome(verdict.gate_id, row) for verdict, row in zip(verdicts, rows, strict=True)
+                _outcome(resolution.gate_id, row)
+                for resolution, row in zip(resolutions, rows, strict=True)
             ],
         )
 
@@ -226,27 +227,27 @@ class Decisions:
         return reply
 
 
-def verdict_args(args: Args, verdict: Verdict) -> dict[str, Any]:
+def resolution_args(args: Args, resolution: Resolution) -> dict[str, Any]:
     """A settled decision as the scripts take it."""
-    s = verdict.settlement
+    s = resolution.settlement
     item: dict[str, Any] = {
-        "req": verdict.gate_id,
+        "req": resolution.gate_id,
         "state": s.state.value,
         "fp": s.fingerprint,
-        "by": verdict.by,
+        "by": resolution.by,
         "call": "allowed" if s.allows else "done",
-        "grant": verdict.grant,
-        "expected": verdict.expected_digest,
+        "grant": resolution.grant,
+        "expected": resolution.expected_digest,
         "digest": s.digest,
-        "reason": args.blob(verdict.reason),
+        "reason": args.blob(resolution.reason),
         "answers": None if s.answers is None else args.blob(dumps(s.answers)),
         "result": None if s.result is None else args.blob(dumps(s.result)),
         "input": args.blob(s.input_json),
         "plan_ok": s.plan_approved,
         "rules": args.blob(dumps(list(s.rules))) if s.rules else None,
     }
-    if verdict.tally is not None:
-        tally = verdict.tally
+    if resolution.tally is not None:
+        tally = resolution.tally
         item["assents"] = {
             "who": args.blob(tally.who),
             "digest": tally.digest,

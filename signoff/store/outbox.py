@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,8 +189,15 @@ class Outbox:
             )
         )
         ids = sorted((int(item) for row in rows for item in row), reverse=True)
-        found = [await self.get(item) for item in ids[:limit]]
-        return found, len(ids) > limit
+        found = await asyncio.gather(*(self._find(item) for item in ids[:limit]))
+        return [item for item in found if item is not None], len(ids) > limit
+
+    async def _find(self, delivery_id: int) -> DeliveryRecord | None:
+        """The delivery, unless it is not kept any more by now."""
+        try:
+            return await self.get(delivery_id)
+        except MissingError:
+            return None
 
     async def get(self, delivery_id: int) -> DeliveryRecord:
         """One delivery with its attempt log, or MissingError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from signoff.store.records import RunRecord, call_records, run_record
 from signoff.store.runs import Fanout, dumps, event_args
 from signoff.store.scripts import Args, Scripts, pairs, stale
 
+logger = logging.getLogger(__name__)
 #: A run whose step was cut off this often is kept apart from others like it.
 SUSPECT = 3
 
@@ -120,7 +122,14 @@ class Steps:
         args = Args(drainer=drainer, lease_ms=self.lease_ms, awake_ms=awake_ms, max=room)
         args.control.update(suspect=SUSPECT, alone=alone)
         rows = await self._scripts.run("take", shard_prefix(shard), args)
-        return [_held(int(row[0]), row[1], row[2]) for row in rows]
+        held: list[Held] = []
+        for run_id, run, calls in rows:
+            try:
+                held.append(_held(int(run_id), run, calls))
+            except (LookupError, ValueError):
+                # Of another release, or damaged: it must not take those beside it along.
+                logger.exception("run_unreadable run=%d", int(run_id))
+        return held
 
     async def sleep(self, shard: int, *, drainer: str, force: bool = False) -> bool:
         """True when the drainer is asleep; False when something is ready."""

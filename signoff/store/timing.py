@@ -10,7 +10,7 @@ from signoff.domain.error import MissingError
 from signoff.domain.event import Event
 from signoff.store import keys
 from signoff.store.connection import Connection
-from signoff.store.decisions import Lapse, Verdict, verdict_args
+from signoff.store.decisions import Lapse, Resolution, resolution_args
 from signoff.store.keys import Shards, shard_prefix
 from signoff.store.records import RunRecord
 from signoff.store.runs import Fanout, event_args
@@ -93,7 +93,7 @@ class Timing:
         self,
         run: RunRecord,
         lapse: Lapse,
-        verdicts: Sequence[Verdict],
+        resolutions: Sequence[Resolution],
         *,
         resumed: Announcement | None,
         frames: Sequence[bytes] = (),
@@ -104,7 +104,7 @@ class Timing:
         Raises StaleError when the mode, the endpoints or the gates moved: decide again.
         """
         args = self._args(run, lapse.pause, lapse.fanout, lapse.event)
-        args.control["items"] = [verdict_args(args, verdict) for verdict in verdicts]
+        args.control["items"] = [resolution_args(args, resolution) for resolution in resolutions]
         args.control["last"] = resumed is not None
         if resumed is not None:
             args.control["resumed"] = event_args(args, resumed.event)

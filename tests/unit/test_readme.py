@@ -20,6 +20,7 @@ from signoff.cli import COMMANDS
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
 PAGES = [README, *sorted(REPOSITORY.glob("docs/*.md"))]
+DECISIONS = sorted(REPOSITORY.glob("docs/decisions/*.md"))
 API = REPOSITORY / "docs" / "api.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVER_ERROR = 500
@@ -129,7 +130,9 @@ def test_requests_of_the_readme_reach_a_route():
         assert words[1].partition(":8000")[2] in known
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *DECISIONS], ids=lambda page: f"{page.parent.name}/{page.name}"
+)
 def test_links_lead_somewhere(page):
     """Each relative link names a file, and each anchor a heading of it."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):

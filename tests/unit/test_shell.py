@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -13,9 +15,12 @@ from hypothesis import strategies as st
 
 from signoff.domain.glob import Match
 from signoff.domain.pattern import pattern_of
+from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.domain.shellcode import literal_words
 from signoff.domain.shellpattern import ShellPattern
+from signoff.domain.subject import Subject
 from signoff.shell import read_shell
+from signoff.subject import READERS
 
 STUB = """#!/bin/bash
 printf '%s\\0' "${0##*/}" "$@" >> "$LEDGER"
@@ -151,6 +156,25 @@ def test_characters_that_are_not_plain_are_not_allowed(strange: str) -> None:
         ("sed -i:*", "sed -i s/a/b/e x.txt", False),
         ("sort:*", "sort -ox y", False),
         ("python3 run.py:*", "python3 run.py x", True),
+        ("sort:*", "sort -uo x y", False),
+        ("sort:*", "sort -ru y", True),
+        ("tar:*", "tar -cIid f y", False),
+        ("tar:*", "tar cIf id f y", False),
+        ("tar:*", "tar czf f y", True),
+        ("tar xf:*", "tar xf Index.tar", True),
+        ("rsync:*", "rsync -avze id a b", False),
+        ("curl:*", "curl -fsSLo x u", False),
+        ("curl:*", "curl -fsSL u", True),
+        ("fd:*", "fd -HX rm", False),
+        ("wget:*", "wget -qO x u", False),
+        ("git:*", "git bisect run id", False),
+        ("git:*", "git config core.pager id", False),
+        ("git log:*", "git log config", True),
+        ("go test:*", "go test --exec id", False),
+        ("less:*", "less '+!id' x", False),
+        ("vim:*", "vim x '+!id'", False),
+        ("psql:*", "psql db -c x", False),
+        ("valgrind ls:*", "valgrind ls", False),
     ],
 )
 def test_what_an_allow_states_and_no_more(pattern: str, command: str, allowed: bool) -> None:
@@ -173,7 +197,14 @@ def test_what_an_allow_states_and_no_more(pattern: str, command: str, allowed: b
         "for i in a; do rm x; done", "if rm x; then :; fi", "trap 'rm x' EXIT", "alias r='rm x'",
         "cat <<E\n$(rm x)\nE", "$empty rm x", "r\\\nm x", "/???/rm x", "/bin/r? x", "watch 'rm x'",
         "while :; do rm x; done", "case a in a) rm x;; esac", "coproc rm x", "rm>x", "rm<x",
-        ">x rm",
+        ">x rm", "setarch x86_64 rm x", "/lib64/ld-linux-x86-64.so.2 /bin/rm x", "npx rm x",
+        "uv run rm x", "docker exec c rm x", "docker run i sh -c 'rm x'", "kubectl exec p -- rm x",
+        "ip netns exec n rm x", "git bisect run rm x", "git submodule foreach 'rm x'",
+        "git -c alias.x='!rm x' x", "git rebase --exec 'rm x'", "tar -I 'rm x' f",
+        "tar --checkpoint-action=exec='rm x'", "man -P 'rm x' y", "rg --pre rm x",
+        "sort --compress-program=rm x", "split --filter='rm x' f", "env '-Srm x'",
+        "less '+!rm x' y",
+        "test -v 'a[$(rm x)]'", "printf -v 'a[$(rm x)]' y", "declare 'a[$(rm x)]=1'",
     ],
 )  # fmt: skip
 def test_a_deny_covers_a_command_in_every_disguise(command: str) -> None:
@@ -184,7 +215,10 @@ def test_a_deny_covers_a_command_in_every_disguise(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     ["$x y", "$(echo rm) x", "echo cm0geA== | base64 -d | bash", "bash x.sh", ". x.sh", "eval $x",
-     "python3 -c 'x'", "{rm,x}", "if", "rm 'x", "xargs $x", "a" * 20_000],
+     "python3 -c 'x'", "{rm,x}", "r{m,} x", "if", "rm 'x", "sed '1e rm x' y",
+     "vim f -c '!rm x'", "psql d -c '\\! rm'",
+     "sqlite3 d '.shell rm'", "at now <<< x", "julia -e x", "a?" * 4_995, "a=(" * 3_000,
+     "xargs $x", "a" * 20_000],
 )  # fmt: skip
 def test_what_cannot_be_read_may_be_what_a_deny_states(command: str) -> None:
     """At least asked; text that is no shell at all is known to be that."""
@@ -192,7 +226,21 @@ def test_what_cannot_be_read_may_be_what_a_deny_states(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["ls", "git rm x", "echo 'rm x'", "grep rm x", "rmdir x", "a=rm"]
+    "command",
+    [
+        "ls",
+        "git rm x",
+        "echo 'rm x'",
+        "grep rm x",
+        "rmdir x",
+        "a=rm",
+        "docker rm x",
+        "git checkout -- rm",
+        "git -C rm status",
+        "sed -n 1,5p rm",
+        "sed s/e/f/ x",
+        "test -f rm",
+    ],
 )
 def test_a_deny_leaves_other_commands_alone(command: str) -> None:
     """A word of the same text is no command."""
@@ -220,14 +268,57 @@ def test_how_a_deny_reads_its_words(pattern: str, command: str, match: Match) ->
 @pytest.mark.parametrize(
     "command",
     ["'" * 9_001, "git " + "$(" * 4_000, ";".join(["true"] * 1_900), "<<A " * 2_400, "env " * 2_400,
-     "sudo " * 60 + "x", "bash -c " * 1_200, "(" * 9_000, "x" * 200_000],
+     "sudo " * 60 + "x", "bash -c " * 1_200, "(" * 9_000, "x" * 200_000,
+     "a?" * 4_995, "|!" * 4_995, ">@(" * 3_300, "a=(" * 3_300, "bash -c '" + "a?" * 4_990 + "'"],
 )  # fmt: skip
 def test_hostile_text_is_read_quickly(command: str) -> None:
     """Some ten milliseconds at most; the bound leaves room for a busy machine."""
     start = time.perf_counter()
     assert not allows("git status:*", command)
     forbids("rm:*", command)
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < 0.5
+
+
+COMMANDS = ";".join(f"env b{n} " + "a " * 58 for n in range(78))
+
+
+@pytest.mark.parametrize(
+    ("rules", "call"),
+    [
+        ([f"Bash(x{n}:*)" for n in range(1_000)], ("Bash", "shell", COMMANDS)),
+        ([f"Bash(a * a * a * a * z{n})" for n in range(300)], ("Bash", "shell", COMMANDS)),
+        (["Write(" + "**/a/" * 150 + "z)"] * 300, ("Write", "path", "a/" * 2_000 + "x")),
+        ([f"send(a=*{n}*y)" for n in range(300)], ("send", None, [["x"] * 1_000] * 100)),
+    ],
+)
+def test_many_rules_and_a_large_call_are_bounded_together(rules: list[str], call: Any) -> None:
+    """Each pair may be quick and all of them a minute, in which nobody else is served."""
+    tool, kind, value = call
+    stored = [
+        Rule(id=n, tool=text, effect=Verdict.DENY, user_id=None, source="api", created_ms=0)
+        for n, text in enumerate(rules)
+    ]
+    shown = Subject(tool, {"a": value}, kind=kind, parameter=kind and "a", readers=READERS)
+    start = time.process_time()
+    denied_by(shown, user_id=None, rules=stored, now_ms=1)
+    assert time.process_time() - start < 5
+
+
+def test_what_is_too_much_to_compare_is_denied() -> None:
+    """Whoever makes a call large must not get past a deny by that."""
+    path = "a/" * 2_000 + "x"
+    shown = Subject("Write", {"a": path}, kind="path", parameter="a", readers=READERS)
+    deny = Rule(
+        id=1,
+        tool="Write(" + "**/b/" * 200 + "z)",
+        effect=Verdict.DENY,
+        user_id=None,
+        source="api",
+        created_ms=0,
+    )
+    rules = [replace(deny, id=n) for n in range(30)]
+    assert denied_by(shown, user_id=None, rules=rules[:1], now_ms=1) is None
+    assert denied_by(shown, user_id=None, rules=rules, now_ms=1) is not None
 
 
 pieces = st.one_of(

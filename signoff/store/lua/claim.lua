@@ -43,6 +43,21 @@ local function ripe(ep, ids)
   return out
 end
 
+-- Without those whose event is gone: they have failed, as nothing else may be sent in its place.
+local function whole(ep, ids)
+  local out = {}
+  for _, id in ipairs(ids) do
+    local d = P .. 'dlv:' .. id
+    if redis.call('HEXISTS', P .. 'ev:' .. redis.call('HGET', d, 'ev'), 'body') == 1 then
+      out[#out + 1] = id
+    else
+      redis.call('ZREM', P .. 'due:' .. ep, id)
+      redis.call('HSET', d, 'state', 'failed', 'next', '', 'error', 'the event is not kept any more')
+    end
+  end
+  return out
+end
+
 local rows = {}
 local eps = redis.call('ZRANGEBYSCORE', P .. 'eps', '-inf', int(NOW), 'LIMIT', 0, 64)
 local share = math.max(1, math.ceil(A.limit / math.max(1, #eps)))
@@ -66,7 +81,7 @@ for _, ep in ipairs(eps) do
     if room > 0 then
       ids = redis.call('ZRANGEBYSCORE', P .. 'due:' .. ep, '-inf', int(NOW), 'LIMIT', 0, room)
     end
-    ids = ripe(ep, ids)
+    ids = whole(ep, ripe(ep, ids))
     for _, id in ipairs(ids) do
       local d = P .. 'dlv:' .. id
       local n = redis.call('HINCRBY', d, 'n', 1)
@@ -75,7 +90,7 @@ for _, ep in ipairs(eps) do
       redis.call('ZADD', P .. 'dlease', int(NOW + A.lease_ms), id)
       local v = redis.call('HMGET', d, 'ev', 'type', 'run')
       local body = redis.call('HGET', P .. 'ev:' .. v[1], 'body')
-      rows[#rows + 1] = {id, n, ep, v[1], v[2], v[3], body or '', account}
+      rows[#rows + 1] = {id, n, ep, v[1], v[2], v[3], body, account}
     end
     if #ids > 0 then redis.call('HINCRBY', P .. 'epin', ep, #ids) end
     busy[account] = (busy[account] or 0) + #ids

@@ -159,16 +159,49 @@ local function count_use(acct, use, amounts)
   redis.call('PEXPIRE', key, int(KEEP_USE_MS))
 end
 
--- Drops the oldest events of an account that are past keeping, some at a time. Longer than any
--- delivery is retried, so no body is missed.
+-- The deliveries of an event; emit notes how they are numbered.
+local function deliveries(event)
+  local v, ids = redis.call('HMGET', P .. 'ev:' .. event, 'dfirst', 'dcount', 'dstep'), {}
+  for i = 0, tonumber(v[2] or '0') - 1 do ids[#ids + 1] = int(v[1] + i * v[3]) end
+  return ids
+end
+
+-- True while one of the deliveries is to be made.
+local function undelivered(ids)
+  for _, id in ipairs(ids) do
+    local state = redis.call('HGET', P .. 'dlv:' .. id, 'state')
+    if state == 'pending' or state == 'leased' then return true end
+  end
+  return false
+end
+
+local function drop_event(event, ids)
+  for _, id in ipairs(ids) do
+    local ep = redis.call('HGET', P .. 'dlv:' .. id, 'ep')
+    if ep then redis.call('ZREM', P .. 'dlvs:' .. ep, id) end
+    redis.call('DEL', P .. 'dlv:' .. id, P .. 'att:' .. id)
+  end
+  redis.call('DEL', P .. 'ev:' .. event)
+end
+
+-- Drops the oldest events of an account from its log, some at a time: those past keeping, and
+-- those that are too many, with what is known of their deliveries. One that is still to be
+-- delivered is kept outside the log.
 local KEEP_MS, KEEP_EVENTS = 2592000000, 100000
 local function forget_events(acct)
   local index = P .. 'evs:' .. acct
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', int(NOW - KEEP_MS), 'LIMIT', 0, 500)
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', int(NOW - KEEP_MS), 'LIMIT', 0, 200)
   if #old == 0 and redis.call('ZCARD', index) > KEEP_EVENTS then
-    old = redis.call('ZRANGE', index, 0, 499)
+    old = redis.call('ZRANGE', index, 0, 199)
   end
-  for _, id in ipairs(old) do redis.call('DEL', P .. 'ev:' .. id) end
+  for _, id in ipairs(old) do
+    local ids = deliveries(id)
+    if undelivered(ids) then
+      redis.call('PEXPIRE', P .. 'ev:' .. id, int(KEEP_MS))
+    else
+      drop_event(id, ids)
+    end
+  end
   if #old > 0 then redis.call('ZREM', index, unpack(old)) end
 end
 
@@ -179,9 +212,12 @@ local function emit(ev, eps, acct, run_id, pause)
   redis.call('ZADD', P .. 'evs:' .. acct, int(NOW), ev.id)
   if NOW % 64 == 0 then forget_events(acct) end
   if #eps == 0 then return end
-  for _, ep in ipairs(eps) do
+  for i, ep in ipairs(eps) do
     local n = redis.call('INCR', P .. 'dseq')
     local id = int((n - 1) * A.shards + A.shard + 1)
+    if i == 1 then
+      redis.call('HSET', P .. 'ev:' .. ev.id, 'dfirst', id, 'dcount', #eps, 'dstep', A.shards)
+    end
     redis.call('HSET', P .. 'dlv:' .. id, 'ev', ev.id, 'ep', ep, 'acct', acct, 'run', run_id,
       'type', ev.type, 'pause', pause, 'state', 'pending', 'n', '0', 'created', int(NOW),
       'next', int(NOW))
@@ -199,7 +235,8 @@ local function supersede(run_id, pause)
   for _, id in ipairs(redis.call('LRANGE', key, 0, -1)) do
     local d = P .. 'dlv:' .. id
     local v = redis.call('HMGET', d, 'state', 'tried', 'ep')
-    redis.call('HSET', d, 'settled', '1')
+    -- A pause may outlive what is kept of its deliveries.
+    if v[1] then redis.call('HSET', d, 'settled', '1') end
     if v[1] == 'pending' and v[2] == '1' then
       redis.call('HSET', d, 'state', 'superseded', 'next', '')
       redis.call('ZREM', P .. 'due:' .. v[3], id)

@@ -15,7 +15,7 @@ from signoff.domain.decision import Settlement
 from signoff.domain.event import Event
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.message import Message, Text
-from signoff.store.decisions import Decided, Verdict
+from signoff.store.decisions import Decided, Resolution
 from signoff.store.facade import Store
 from signoff.store.records import RunRecord
 from signoff.store.runs import Fanout, NewRun
@@ -123,7 +123,7 @@ class Desk:
         return {gate.tool_use_id: gate for gate in await self.store.runs.gates(run_id)}
 
     async def decide(
-        self, run: RunRecord, *verdicts: Verdict, endpoints: Sequence[str] = ()
+        self, run: RunRecord, *verdicts: Resolution, endpoints: Sequence[str] = ()
     ) -> Decided:
         return await self.store.decisions.decide(
             run,
@@ -174,7 +174,7 @@ def new_call(name: str, state: str, effect: str = "once", grant: str = "mode") -
     )
 
 
-def verdict(gate_id: str, kind: str = "allow", **settled: Any) -> Verdict:
+def verdict(gate_id: str, kind: str = "allow", **settled: Any) -> Resolution:
     """A verdict as the API would make it; ``kind`` is allow or deny."""
     allow = kind == "allow"
     fields: dict[str, Any] = {
@@ -189,7 +189,7 @@ def verdict(gate_id: str, kind: str = "allow", **settled: Any) -> Verdict:
         "expected_digest": settled.pop("expected_digest", None),
     }
     settlement = Settlement(**{**fields, **settled})
-    return Verdict(gate_id=gate_id, settlement=settlement, grant=f"gate:{gate_id}", **outer)
+    return Resolution(gate_id=gate_id, settlement=settlement, grant=f"gate:{gate_id}", **outer)
 
 
 @pytest.fixture

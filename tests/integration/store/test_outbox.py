@@ -411,3 +411,67 @@ async def test_a_forgiven_endpoint_starts_a_new_streak(desk: Desk) -> None:
     assert after is not None
     assert before > 10**11
     assert after < 10_000
+
+
+async def _forget_the_oldest(desk: Desk, gone: str) -> None:
+    """Fills the account's event log above what it keeps, and emits until that was noticed."""
+    fill = "for n = 1, 100001 do redis.call('ZADD', KEYS[1], 10 + n, 'evt_fill_' .. n) end return 1"
+    await desk.store.connection.call("EVAL", fill, 1, f"{SHARD}evs:{ACCOUNT}")
+    for _ in range(5000):
+        if not await desk.store.connection.call("EXISTS", f"{SHARD}ev:{gone}"):
+            return
+        await emit(desk)
+    raise AssertionError("nothing is forgotten")
+
+
+async def test_an_event_is_kept_while_it_has_to_be_delivered(desk: Desk) -> None:
+    """A log that is full forgets what everybody got; what is due keeps its bytes."""
+    due, sent = (desk.event("webhook.test", text=text) for text in ("due", "sent"))
+    for event, endpoints in ((due, ("7", "8")), (sent, ("7",))):
+        await desk.store.outbox.emit(0, ACCOUNT, event, await desk.fanout(*endpoints))
+    first = {(row.event_id, row.endpoint_id): row for row in (await claim(desk)).rows}
+    await settle(
+        desk,
+        settled(first[due.id, 8].id, "success"),
+        settled(first[due.id, 7].id, "retry"),
+        settled(first[sent.id, 7].id, "success"),
+    )
+    for place, event in enumerate((due, sent)):
+        await desk.store.connection.call("ZADD", f"{SHARD}evs:{ACCOUNT}", place, event.id)
+    await _forget_the_oldest(desk, sent.id)
+    listed = await desk.store.connection.call("ZSCORE", f"{SHARD}evs:{ACCOUNT}", due.id)
+    assert listed is None
+    # What everybody got is forgotten with its deliveries; of what is due all is kept.
+    gone = first[sent.id, 7].id
+    for key in (f"dlv:{gone}", f"att:{gone}"):
+        assert not await desk.store.connection.call("EXISTS", SHARD + key)
+    kept, _ = await desk.store.outbox.page(7, limit=100, before=None)
+    assert gone not in [row.id for row in kept]
+    assert first[due.id, 7].id in [row.id for row in kept]
+    await make_due(desk, first[due.id, 7].id, "7")
+    (row,) = (await claim(desk)).rows
+    assert (row.event_id, row.attempt, row.body) == (due.id, 2, due.body)
+
+
+async def test_a_pause_may_outlive_its_deliveries(desk: Desk) -> None:
+    """Settling a pause whose deliveries are forgotten leaves nothing half of them behind."""
+    run, gate = await announced(desk, "7")
+    (row,) = [row for row in (await claim(desk)).rows if row.type == "run.awaiting_input"]
+    await settle(desk, settled(row.id, "success"))
+    await desk.store.connection.call("DEL", f"{SHARD}dlv:{row.id}", f"{SHARD}att:{row.id}")
+    await desk.decide(run, verdict(gate, "deny"))
+    assert not await desk.store.connection.call("EXISTS", f"{SHARD}dlv:{row.id}")
+
+
+async def test_nothing_is_sent_without_its_bytes(desk: Desk) -> None:
+    """A delivery whose event is gone ends as failed, and those behind it are made."""
+    lost, next_one = (desk.event("webhook.test", text=text) for text in ("lost", "next"))
+    for event in (lost, next_one):
+        await desk.store.outbox.emit(0, ACCOUNT, event, await desk.fanout("7"))
+    await desk.store.connection.call("DEL", f"{SHARD}ev:{lost.id}")
+    (row,) = (await claim(desk)).rows
+    assert row.event_id == next_one.id
+    ended = await get(desk, row.id - 1)
+    assert (ended.state, ended.next_ms) == ("failed", None)
+    await settle(desk, settled(row.id, "success"))
+    assert await desk.store.connection.call("HGETALL", f"{SHARD}epin") == []

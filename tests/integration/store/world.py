@@ -466,7 +466,8 @@ class World:
             calls = await self.office.store.runs.calls(run_id)
             flat = await connection.call("HGETALL", f"{SHARD}run:{run_id}")
             raw = {k.decode(): v.decode() for k, v in zip(flat[::2], flat[1::2], strict=True)}
-            pending |= {gate.id for gate in gates if gate.state == "pending"}
+            if run.status != "failed":  # its open gates stay for the record; nobody is asked
+                pending |= {gate.id for gate in gates if gate.state == "pending"}
             self._check_counters(run, raw, calls, gates)
             self._check_progress(run, raw, run_id in ready)
             self._check_final(run, calls, gates)

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 
 from signoff.domain import event as events
-from signoff.store.endpoints import Endpoint
+from signoff.store.endpoints import Endpoint, EndpointChange
 from signoff.store.facade import Store
 from webhooks.guard import Policy
 from webhooks.publish import Publisher
@@ -66,7 +66,7 @@ def publisher_of(store: Store) -> Publisher:
 
 
 @asynccontextmanager
-async def relaying(store: Store, terms: Terms) -> AsyncIterator[Relay]:
+async def relaying(store: Store, terms: Terms, *, token: str = "t1") -> AsyncIterator[Relay]:
     async with Sender(Policy.load("127.0.0.0/8"), clock=lambda: NOW_MS / 1000) as sender:
         relay = Relay(
             0,
@@ -75,7 +75,7 @@ async def relaying(store: Store, terms: Terms) -> AsyncIterator[Relay]:
             publisher=publisher_of(store),
             terms=terms,
             now_ms=lambda: NOW_MS,
-            token="t1",
+            token=token,
         )
         task = asyncio.create_task(relay.run())
         try:
@@ -183,3 +183,37 @@ async def test_a_secret_that_does_not_open_holds_nobody_else_up(store: Store) ->
 async def tried(store: Store, endpoint_id: int) -> bool:
     rows, _ = await store.outbox.page(endpoint_id, limit=1, before=None)
     return bool(rows) and (rows[0].state, rows[0].error) == ("pending", "signing")
+
+
+async def test_a_retry_goes_to_the_address_of_now(store: Store) -> None:
+    """An endpoint that moved between two attempts is retried where it is, with the same event."""
+    async with receiving(lambda _: 500) as old, receiving(lambda _: 200) as new:
+        endpoint = await subscribe(store, old.url, events.WEBHOOK_TEST)
+        terms = Terms(schedule=(0, 0.5), jitter=lambda: 0.0)
+        async with relaying(store, terms) as relay:
+            await emit(store, "evt_1")
+            relay.wake()
+            await until(partial(logged, store, endpoint.id, "evt_1"))
+            await store.endpoints.change(endpoint, EndpointChange(url=new.url), now_ms=NOW_MS)
+            await until(lambda: states(store, endpoint.id, "success"))
+        assert (old.count, new.count) == (1, 1)
+        (row,), _ = await store.outbox.page(endpoint.id, limit=10, before=None)
+        assert (row.event_id, row.attempts) == ("evt_1", 2)
+
+
+async def test_three_relays_send_each_delivery_once(store: Store) -> None:
+    """Relays side by side claim, and never make the same attempt twice."""
+    async with receiving(lambda _: 200) as receiver, AsyncExitStack() as relays:
+        endpoint = await subscribe(store, receiver.url, events.WEBHOOK_TEST)
+        terms = Terms(schedule=(0,), jitter=lambda: 0.0)
+        for token in ("t1", "t2", "t3"):
+            await relays.enter_async_context(relaying(store, terms, token=token))
+        for n in range(60):
+            await emit(store, f"evt_{n}")
+        await until(partial(all_sent, store, endpoint.id, 60))
+        assert receiver.count == 60
+
+
+async def all_sent(store: Store, endpoint_id: int, count: int) -> bool:
+    rows, _ = await store.outbox.page(endpoint_id, limit=100, before=None)
+    return [row.state for row in rows] == ["success"] * count

@@ -17,8 +17,8 @@ from signoff.domain.call import Call, CallState, cut_off, results_message
 from signoff.domain.decision import Decision, settle
 from signoff.domain.gate import Gate
 from signoff.domain.message import Message, Text, ToolResult
-from signoff.domain.rule import Verdict as VerdictKind
-from signoff.store.decisions import Decided, Verdict
+from signoff.domain.rule import Verdict
+from signoff.store.decisions import Decided, Resolution
 from signoff.store.facade import Store
 from signoff.store.runs import NewRun
 from signoff.store.steps import Held
@@ -122,7 +122,7 @@ class Bench:
         run, gates = await self.store.runs.load_with_gates(ACCOUNT, run_id)
         by_id = {gate.id: gate for gate in gates}
         verdicts = [
-            Verdict(
+            Resolution(
                 gate_id=d.request_id,
                 settlement=settle(
                     by_id[d.request_id],
@@ -162,7 +162,7 @@ class Bench:
             account=ACCOUNT,
             user_id=None,
             tool=tool,
-            effect=VerdictKind(effect),
+            effect=Verdict(effect),
             source="api",
             now_ms=1,
         )

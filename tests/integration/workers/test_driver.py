@@ -13,9 +13,10 @@ from signoff.domain.decision import Decision
 from signoff.domain.error import LeaseLostError
 from signoff.domain.message import Message, ToolUse
 from tests.integration.workers.conftest import Bench, calls
+from workers.commit import Reply
 from workers.driver import Driver
 from workers.model.port import Count, ModelReply, ModelRequest, OnText
-from workers.output import Answer
+from workers.output import TurnAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -157,7 +158,9 @@ async def start_and_die(bench: Bench, name: str) -> int:
         usage=Usage(input_tokens=1, output_tokens=1),
     )
     message = Message(role="assistant", blocks=(use,), turn=1, step=1)
-    await driver._commit(step, [message], [], Answer())
+    await driver._commit(
+        Reply(commit_id="c", step=step, owed=TurnAnswer(), messages=[message], frames=[])
+    )
     ruleset = await bench.store.catalog.rules("1", run_id)
     await bench.store.steps.start_call(
         driver.run, driver.calls[0], rules_v=ruleset.version, attempt=1

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, cast
 
 import pytest
 
 from signoff.domain.decision import Decision
-from signoff.domain.error import LeaseLostError
 from signoff.domain.gate import GateKind
+from tests.integration.workers.conftest import Bench
+from tests.integration.workers.mortal import life, one_event_per_pause
 from tests.integration.workers.test_scope import LOOK, PAY, Scene, scene, turn
-from tests.integration.workers.test_windows import Died, Mortal, expire, one_event_per_pause
-from workers.driver import Driver
 
 pytestmark = pytest.mark.anyio
 __all__ = ["scene"]  # the fixture
@@ -24,43 +22,16 @@ SCRIPT = [
 ]
 
 
-async def settle_all(scene: Scene, run_id: int) -> None:
+async def settle_all(bench: Bench, run_id: int) -> None:
     """A person accepts the rule of the first payment, denies the note, answers what is unknown."""
-    for gate in await scene.bench.gates(run_id):
+    for gate in await bench.gates(run_id):
         if gate.kind in (GateKind.OUTCOME_UNKNOWN, GateKind.EXTERNAL):
             decision = Decision(request_id=gate.id, result={"output": "told"})
         elif gate.tool == "note":
             decision = Decision(request_id=gate.id, verdict="deny", reason="no")
         else:
             decision = Decision(request_id=gate.id, verdict="allow", rules=gate.suggested_rules)
-        await scene.bench.decide(run_id, decision)
-
-
-async def life(scene: Scene, at: int, *, arrives: bool) -> tuple[int, bool]:
-    """Drives a run to its end through a death at command ``at``; (run, whether it came to that)."""
-    bench = scene.bench
-    run_id = await bench.create(SCRIPT, model="agent:desk")
-    mortal = Mortal(bench.store.steps._scripts, at, arrives=arrives)
-    died = False
-    for _ in range(30):
-        if await bench.status(run_id) == "completed":
-            return run_id, died
-        for held in await bench.take():
-            alive = bench.store.steps._scripts
-            if not died:
-                bench.store.steps._scripts = cast("Any", mortal)
-            try:
-                await Driver(bench.engine, held).drive()
-            except Died:
-                died = True
-            except LeaseLostError:
-                pass
-            finally:
-                bench.store.steps._scripts = alive
-        if died:
-            await expire(bench.store, run_id)
-        await settle_all(scene, run_id)
-    raise AssertionError(f"the run does not end after a death at {at}")
+        await bench.decide(run_id, decision)
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["before", "reply-lost"])
@@ -72,7 +43,8 @@ async def test_no_death_of_the_holder_loses_or_doubles_anything(
     while True:
         at += 1
         (scene.folder / "ledger").unlink(missing_ok=True)
-        run_id, died = await life(scene, at, arrives=arrives)
+        run_id = await scene.bench.create(SCRIPT, model="agent:desk")
+        died = await life(scene.bench, run_id, settle_all, at, arrives=arrives)
         counts = Counter(line.split(" ")[0] for line in scene.ledger)
         assert set(counts.values()) <= {1}, (at, scene.ledger)
         results = {r.tool_use_id: r for r in await scene.bench.results(run_id)}

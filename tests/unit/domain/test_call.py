@@ -89,6 +89,16 @@ def test_a_lost_call_is_handled_by_its_effect() -> None:
     assert sorted(c.n for c in moves.start) == [1, 2]
 
 
+@pytest.mark.parametrize("one", list(Effect))
+@pytest.mark.parametrize("other", list(Effect))
+def test_of_two_promises_the_weaker_counts(one: Effect, other: Effect) -> None:
+    """Free only if both are, and repeated only if both may be."""
+    found = one.or_worse(other)
+    assert found in (one, other)
+    assert (found is Effect.READ) == (one is other is Effect.READ)
+    assert found.repeatable == (one.repeatable and other.repeatable)
+
+
 def test_a_parked_step_has_nothing_to_do() -> None:
     """Open gates are not finished, and nothing starts."""
     moves = next_moves([call(0, "asked"), call(1, "done")], running=frozenset())

@@ -15,6 +15,7 @@ from signoff.domain.message import (
     VERSION,
     Message,
     MessageFormatError,
+    NewerFormatError,
     Text,
     ToolResult,
     ToolUse,
@@ -121,6 +122,17 @@ def test_unknown_forms_are_refused(stored: bytes) -> None:
     """Newer versions, other formats, unknown blocks, damage: one error, the run is left alone."""
     with pytest.raises(MessageFormatError):
         decode(stored)
+
+
+@pytest.mark.parametrize(
+    ("stored", "newer"),
+    [(body(v=VERSION + 1), True), (b"2abc", True), (body(v=None), False), (b"", False)],
+)
+def test_a_newer_form_is_told_from_damage(stored: bytes, *, newer: bool) -> None:
+    """What a later release wrote is left to it; what nobody wrote is not."""
+    with pytest.raises(MessageFormatError) as raised:
+        decode(stored)
+    assert isinstance(raised.value, NewerFormatError) == newer
 
 
 @given(st.binary(max_size=60))

@@ -16,7 +16,7 @@ from signoff.domain.glob import Glob, Match, fold
 from signoff.domain.pathform import path_forms, path_pattern
 from signoff.domain.pattern import pattern_of
 from signoff.domain.rule import Rule, Verdict
-from signoff.domain.rulecheck import Shape, check_rule
+from signoff.domain.rulecheck import KnownTool, check_rule
 from signoff.domain.subject import Subject
 from signoff.domain.suggestion import suggested_rules
 from signoff.paths import resolve_path
@@ -60,7 +60,7 @@ def test_every_text_is_a_pattern_or_none(text: str, name: str, value: str) -> No
     pattern_of(f"{name}({text})")
     for effect in Verdict:
         try:
-            check_rule(text, effect, {"Bash": Shape(kind="shell"), "send": None})
+            check_rule(text, effect, {"Bash": KnownTool(kind="shell"), "send": None})
         except InvalidFieldError:
             continue
     for kind in ("shell", "path", None):
@@ -244,6 +244,12 @@ def test_paths_are_total_and_exact_ones_are_plain(text: str) -> None:
         ("python3 -c pass", None),
         ("xargs rm", None),
         ("git 'a b'", None),
+        ("npm run test --x", "Bash(npm run test:*)"),
+        ("uv run pytest -q", "Bash(uv run pytest:*)"),
+        ("uv run bash x.sh", None),
+        ("uv run --with x y", None),
+        ("docker exec -it c ls", None),
+        ("npm run", None),
     ],
 )
 def test_suggestions_for_commands(command: str, expected: str | None) -> None:

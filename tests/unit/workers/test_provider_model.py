@@ -3,8 +3,6 @@
 import json
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from pydantic_ai.usage import RequestUsage
 
 from signoff.domain.error import SignoffError
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
+from tests.provider_wire import Wire, provider_wire, tool_delta
 from workers.model import provider
 from workers.model.port import ModelError, ModelReply, ModelRequest, ToolSpec
 from workers.model.price import cost_micros
@@ -39,105 +38,11 @@ def anyio_backend():
     return "asyncio"
 
 
-class Wire:
-    """What the stub answers next, and what it was asked."""
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.body: dict[str, Any] = {}
-        self.headers: dict[str, str] = {}
-        self.chunks: list[dict[str, Any]] = []
-        self.cut_off = False
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.url = ""
-
-    def say(self, *deltas: dict[str, Any], finish: str = "stop") -> None:
-        """Stream ``deltas``, then the reason, then the usage."""
-        self.chunks = [_chunk(delta) for delta in deltas]
-        self.chunks.append(_chunk({}, finish))
-        self.chunks.append({**_chunk({}), "choices": [], "usage": USAGE})
-
-    def refuse(self, status: int, **error: Any) -> None:
-        """Answer with an error object."""
-        self.status, self.body = status, {"error": {"message": "no", "type": "error", **error}}
-
-
-class Server(ThreadingHTTPServer):
-    """A server that keeps quiet about clients that hang up."""
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        del request, client_address
-
-
-USAGE = {
-    "prompt_tokens": 50,
-    "completion_tokens": 7,
-    "total_tokens": 57,
-    "prompt_tokens_details": {"cached_tokens": 20},
-}
-
-
-def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "gpt-x",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-    }
-
-
-def _tool_delta(index: int, arguments: str, **first: str) -> dict[str, Any]:
-    function: dict[str, Any] = {"arguments": arguments}
-    call: dict[str, Any] = {"index": index, "function": function}
-    if first:
-        function["name"] = first["name"]
-        call |= {"id": first["id"], "type": "function"}
-    return {"tool_calls": [call]}
-
-
 @pytest.fixture
 def wire() -> Iterator[Wire]:
     """A running stub."""
-    state = Wire()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # the name http.server calls
-            length = int(self.headers["content-length"])
-            state.requests.append(json.loads(self.rfile.read(length)))
-            state.keys.append(self.headers["authorization"])
-            self.send_response(state.status)
-            streamed = state.status == 200
-            self.send_header(
-                "content-type", "text/event-stream" if streamed else "application/json"
-            )
-            for name, value in state.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if not streamed:
-                self.wfile.write(json.dumps(state.body).encode())
-                return
-            for chunk in state.chunks:
-                event = f"event: {chunk['type']}\n" if "type" in chunk else ""
-                self.wfile.write(f"{event}data: {json.dumps(chunk)}\n\n".encode())
-                self.wfile.flush()
-            if state.cut_off:
-                self.wfile.write(b'data: {"id": "chat')
-                return
-            self.wfile.write(b"data: [DONE]\n\n")
-
-        def log_message(self, *args: Any) -> None:
-            del args
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}/v1"
-    yield state
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with provider_wire() as found:
+        yield found
 
 
 @pytest.fixture
@@ -211,11 +116,11 @@ async def test_tool_calls_come_with_the_providers_ids(model, wire):
     """Several calls in pieces, in the order the model asked for them, with types kept."""
     wire.say(
         {"role": "assistant", "content": "Let me see."},
-        _tool_delta(0, "", id="call_a", name="search"),
-        _tool_delta(0, '{"query": "x", '),
-        _tool_delta(0, '"limit": 3}'),
-        _tool_delta(1, '{"query": "1.0"}', id="call_b", name="search"),
-        _tool_delta(2, "", id="call_c", name="other"),
+        tool_delta(0, "", id="call_a", name="search"),
+        tool_delta(0, '{"query": "x", '),
+        tool_delta(0, '"limit": 3}'),
+        tool_delta(1, '{"query": "1.0"}', id="call_b", name="search"),
+        tool_delta(2, "", id="call_c", name="other"),
         finish="tool_calls",
     )
     reply, heard = await _ask(model)
@@ -242,7 +147,7 @@ async def test_tool_calls_come_with_the_providers_ids(model, wire):
 )
 async def test_input_that_is_not_strict_json_is_kept_as_text(model, wire, arguments):
     """No schema accepts it, so that the model is told instead of a person being asked."""
-    wire.say(_tool_delta(0, arguments, id="call_a", name="search"), finish="tool_calls")
+    wire.say(tool_delta(0, arguments, id="call_a", name="search"), finish="tool_calls")
     reply, _ = await _ask(model)
     assert reply.tool_calls == (ToolUse("call_a", "search", {INVALID_JSON: arguments}),)
 
@@ -303,7 +208,7 @@ async def test_the_conversation_is_sent_in_the_providers_form(model, wire):
 
 async def test_an_owed_output_is_a_tool_that_must_be_called(model, wire):
     """Words are no answer then; an earlier refusal goes back with its call."""
-    wire.say(_tool_delta(0, '{"total": 3}', name="SubmitOutput", id="o2"), finish="tool_calls")
+    wire.say(tool_delta(0, '{"total": 3}', name="SubmitOutput", id="o2"), finish="tool_calls")
     schema = {
         "type": "object",
         "properties": {"total": {"type": "integer"}},
