@@ -105,6 +105,8 @@ def _invalid(error: ValidationError, under: str) -> InvalidFieldError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = under
     for part in first["loc"]:
+        if str(part).startswith("<"):
+            continue  # which member of a union, by our own name for it
         if isinstance(part, int) and path.endswith(_INDEXED):
             path += f"[{part}]"
         else:

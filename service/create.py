@@ -30,6 +30,7 @@ CODES = (
     "idempotency_key_reuse",
     "invalid_idempotency_key",
     "invalid_script",
+    "invalid_url",
     "not_found",
     "unknown_model",
     "reserved_tool",

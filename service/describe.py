@@ -5,6 +5,7 @@ from __future__ import annotations
 from signoff.domain.allowance import Caps, period_end
 from signoff.domain.event import usage_payload
 from signoff.domain.timestamp import iso
+from signoff.mcpserver import shown_servers
 from signoff.store.account_settings import AccountSettings
 from signoff.store.agents import Agent
 from signoff.store.listing import Activity
@@ -22,7 +23,7 @@ def agent_body(agent: Agent, activity: Activity) -> AgentBody:
         "name": agent.name,
         "instructions": agent.instructions,
         "external_tools": profile.get("external_tools") or [],
-        "mcp_servers": profile.get("mcp_servers"),
+        "mcp_servers": shown_servers(profile.get("mcp_servers")),
         "role": profile.get("role"),
         "goals": profile.get("goals"),
         "user_id": agent.user_id,

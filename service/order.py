@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from service.context import Context, unscoped
+from service.servers import read_servers
 from signoff.declared import check_external_tools
-from signoff.domain.approval import Approval
+from signoff.domain.approval import Approval, checked_approval
 from signoff.domain.error import (
     ConflictError,
     InvalidFieldError,
@@ -16,7 +17,7 @@ from signoff.domain.error import (
 )
 from signoff.domain.expiry import Limits
 from signoff.domain.mode import Mode
-from signoff.mcpserver import server_of
+from signoff.mcpserver import own_names, server_of
 from signoff.model_name import SCRIPTED
 from signoff.script import check_script
 from signoff.shape import shape_of
@@ -39,7 +40,7 @@ class Order:
     model: str | None
     external_tools: list[dict[str, Any]]
     #: None: the agent's, or all.
-    mcp_servers: list[str] | None
+    mcp_servers: list[Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,9 @@ def read_order(context: Context, account: str, body: CreateRun, *, by: str) -> O
         shape_of(body.output_schema, field="output_schema")
     declared = [item.declaration() for item in body.external_tools or ()]
     check_external_tools(declared, loaded=context.toolbox)
-    servers = None if body.mcp_servers is None else check_servers(context, body.mcp_servers)
+    servers = body.mcp_servers
+    if servers is not None:
+        servers = read_servers(context, account, servers)
     model = None if body.model is None else _model(context, body.model, body)
     check_approvers(body.approvers)
     return Order(
@@ -88,7 +91,10 @@ async def start_of(context: Context, order: Order) -> Start:
     model = order.model or _model(context, agent.model, body)
     limits = await _limits(context, order, agent)
     declared = _external_tools(context, order, agent)
-    tools = agent.tools if body.tools is None else check_tools(context, body.tools, declared)
+    tools = agent.tools
+    if body.tools is not None:
+        own = own_names(_servers(order, agent))
+        tools = check_tools(context, body.tools, declared, own=own)
     return Start(
         agent=agent,
         user_id=user_id,
@@ -185,9 +191,7 @@ def config_of(order: Order, start: Start) -> dict[str, Any]:
         "model": start.model,
         "instructions": agent.instructions if body.instructions is None else body.instructions,
         "tools": start.tools,
-        "mcp_servers": agent.profile.get("mcp_servers")
-        if order.mcp_servers is None
-        else order.mcp_servers,
+        "mcp_servers": _servers(order, agent),
         **({"external_tools": start.external_tools} if start.external_tools else {}),
         "metadata": body.metadata,
         "max_turns": body.max_turns or MAX_TURNS,
@@ -201,6 +205,10 @@ def config_of(order: Order, start: Start) -> dict[str, Any]:
     }
 
 
+def _servers(order: Order, agent: Agent) -> list[Any] | None:
+    return agent.profile.get("mcp_servers") if order.mcp_servers is None else order.mcp_servers
+
+
 def _kept(body: CreateRun) -> dict[str, Any] | None:
     approval = check_approvers(body.approvers)
     return None if approval is None else approval.fields
@@ -208,34 +216,29 @@ def _kept(body: CreateRun) -> dict[str, Any] | None:
 
 def check_approvers(given: Approvers | None) -> Approval | None:
     """Who may decide, as asked for; raises InvalidFieldError for what makes no sense."""
-    if given is None:
-        return None
-    found = Approval.read(given.model_dump())
-    return None if found is None else found.checked()
+    return checked_approval(None if given is None else given.model_dump())
 
 
 def check_tools(
-    context: Context, names: Sequence[str], declared: Iterable[Mapping[str, Any]]
+    context: Context,
+    names: Sequence[str],
+    declared: Iterable[Mapping[str, Any]],
+    *,
+    own: Collection[str] = (),
 ) -> list[str]:
     """The names, each once; raises InvalidFieldError for one that no tool has.
+
+    ``own`` are the names of MCP servers besides the operator's.
 
     Which tools an MCP server has is known to the workers only, so any name of one will do.
     """
     external = {item["name"] for item in declared}
     for n, name in enumerate(names):
         known = name in context.toolbox or name in external
-        if not known and server_of(name) not in context.mcp_servers:
+        server = server_of(name)
+        if not known and server not in context.mcp_servers and server not in own:
             msg = f"tools.{n}: no tool is called {name[:64]!a}"
             raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
-    return list(dict.fromkeys(names))
-
-
-def check_servers(context: Context, names: Sequence[str]) -> list[str]:
-    """The names, each once; raises InvalidFieldError for one that no configured server has."""
-    for n, name in enumerate(names):
-        if name not in context.mcp_servers:
-            msg = f"mcp_servers.{n}: no MCP server is called {name[:64]!a}"
-            raise InvalidFieldError(msg, field=f"mcp_servers.{n}")
     return list(dict.fromkeys(names))
 
 

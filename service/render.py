@@ -18,6 +18,7 @@ from signoff.domain.message import Message, block_json
 from signoff.domain.rule import Rule
 from signoff.domain.run import RETRYABLE, RunStatus
 from signoff.domain.timestamp import iso
+from signoff.mcpserver import shown_servers
 from signoff.store.endpoints import Endpoint
 from signoff.store.outbox import DeliveryRecord
 from signoff.store.records import RunRecord
@@ -79,7 +80,7 @@ def run_body(run: RunRecord, waiting: Sequence[int] = ()) -> RunBody:
         "model": config.get("model"),
         "tools": config.get("tools"),
         "external_tools": config.get("external_tools") or [],
-        "mcp_servers": config.get("mcp_servers"),
+        "mcp_servers": shown_servers(config.get("mcp_servers")),
         "max_turns": config.get("max_turns"),
         "remind_after": config.get("remind_after"),
         "expires_in": config.get("expires_in"),
@@ -276,6 +277,7 @@ def policy_body(rule: Rule) -> PolicyBody:
         "max_uses": rule.max_uses,
         "uses": rule.uses,
         "last_used_at": None if rule.last_used_ms is None else iso(rule.last_used_ms),
+        "approvers": approvers_body(rule.approval),
     }
 
 

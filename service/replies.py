@@ -20,6 +20,7 @@ from signoff.domain.error import (
 from signoff.domain.frame import TURN_START, frame
 from signoff.domain.message import Message, Text
 from signoff.domain.mode import Mode
+from signoff.mcpserver import own_names
 from signoff.store import keys
 from signoff.store.records import RunRecord
 from signoff.store.turns import Announcement, NewTurn, QueuedMessage
@@ -66,7 +67,8 @@ def read_override(context: Context, run: RunRecord, body: Reply) -> Override:
     if mode is not None and mode.needs_person and not stays:
         msg = f"permission_mode {mode} needs human_in_the_loop: true"
         raise InvalidFieldError(msg, field="permission_mode")
-    check_tools(context, body.tools or (), run.config.get("external_tools") or ())
+    own = own_names(run.config.get("mcp_servers"))
+    check_tools(context, body.tools or (), run.config.get("external_tools") or (), own=own)
     return Override(mode=mode, human=human, tools=list(body.tools) if body.tools else None)
 
 

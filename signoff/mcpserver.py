@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -63,6 +63,38 @@ def server_of(name: str) -> str | None:
     return None if found is None or len(name) > _MAX_FULL else found[1]
 
 
+#: What is shown of a header that an account keeps here; no header can have this value.
+MASK = "\u2026"
+
+
+def is_server_name(name: str) -> bool:
+    """Whether a server may be called so."""
+    return _NAME.fullmatch(name) is not None and len(name) <= _MAX_NAME
+
+
+def can_be_sent(name: str, value: str) -> bool:
+    """Whether this is a header; visible ASCII only, and no spaces around it."""
+    plain = value.isascii() and value.isprintable() and value == value.strip() != ""
+    return plain and _HEADER.fullmatch(name) is not None
+
+
+def own_names(servers: Iterable[Any] | None) -> frozenset[str]:
+    """The names among ``mcp_servers``, as stored, that are no operator's."""
+    return frozenset(item["name"] for item in servers or () if not isinstance(item, str))
+
+
+def shown_servers(servers: Iterable[Any] | None) -> list[Any] | None:
+    """``mcp_servers`` as everybody may see them: of headers the names alone."""
+    if servers is None:
+        return None
+    return [item if isinstance(item, str) else _shown_server(item) for item in servers]
+
+
+def _shown_server(item: Mapping[str, Any]) -> dict[str, Any]:
+    headers = dict.fromkeys(item.get("header_names", ()), MASK)
+    return {"name": item["name"], "url": item["url"], "headers": headers}
+
+
 def read_servers(text: str | None, *, setting: str) -> dict[str, McpServer]:
     """The servers of a JSON object by name; raises SettingsError that says which part is wrong.
 
@@ -82,7 +114,7 @@ def read_servers(text: str | None, *, setting: str) -> dict[str, McpServer]:
 
 
 def _server(name: str, item: Any, setting: str) -> McpServer:
-    if not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
+    if not is_server_name(name):
         _refuse(
             setting,
             f"{name[:64]!a} is no name of a server: 1 to {_MAX_NAME} of a-z, 0-9, hyphens and "

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from pathlib import Path
+from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 from aiohttp import TCPConnector
@@ -26,19 +24,15 @@ from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
 
 from webhooks.address import Address
-from webhooks.guard import LOCALHOST, AddressRefusedError, Policy, check_address, check_addresses
+from webhooks.guard import AddressRefusedError, Policy, check_address
+from webhooks.resolve import Lookup, resolve
 from webhooks.url import Scheme
 
-Lookup: TypeAlias = Callable[[str], Awaitable[list[Address]]]
-
-# Per family. More answers than this add connects, not availability.
-_DIALLED_ANSWERS = 2
 # Most servers close idle connections after 5 s or later. Leaving first avoids the race between
 # their close and our next request.
 _KEEP_ALIVE_S = 4.0
 # A 1xx answer costs us parsing and costs the receiver nothing; honest ones send one or two.
 _MAX_INFORMATIONAL = 16
-_LOCALHOST: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 
 # Appended to by the socket factory in the task that makes the attempt: says whether the attempt
 # used a fresh connection. A list, because racing connects run in copies of the context.
@@ -58,21 +52,6 @@ class DialRefusedError(OSError):
         super().__init__("the address may not be called")
 
 
-def system_trust() -> ssl.SSLContext:
-    """Return a client context that trusts the system's authorities and no environment variable.
-
-    ``ssl.create_default_context`` would follow SSL_CERT_FILE, and write keys to SSLKEYLOGFILE.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    paths = ssl.get_default_verify_paths()
-    cafile, capath = Path(paths.openssl_cafile), Path(paths.openssl_capath)
-    context.load_verify_locations(
-        cafile=cafile if cafile.is_file() else None,
-        capath=capath if capath.is_dir() or not cafile.is_file() else None,
-    )
-    return context
-
-
 class Resolver(AbstractResolver):
     """Looks a name up and returns its addresses only if every one of them may be dialled."""
 
@@ -88,15 +67,10 @@ class Resolver(AbstractResolver):
         family: int = socket.AF_UNSPEC,  # noqa: ARG002
     ) -> list[ResolveResult]:
         """Raise ``AddressRefusedError`` for a forbidden answer, ``OSError`` for none."""
-        if host == LOCALHOST:
-            # By definition loopback; asking would let a resolver say otherwise.
-            addresses = [address for address in _LOCALHOST if self._policy.allows(address)]
-        else:
-            addresses = await self._lookup(host)
-        check_addresses(addresses, self._policy, scheme=self._scheme)
-        if not addresses:
-            raise OSError("the name has no address")
-        return [_result(host, port, address) for address in _few(addresses)]
+        addresses = await resolve(
+            host, lookup=self._lookup, policy=self._policy, scheme=self._scheme
+        )
+        return [_result(host, port, address) for address in addresses]
 
     async def close(self) -> None:
         """Hold nothing, so release nothing."""
@@ -155,15 +129,6 @@ def _open(policy: Policy, scheme: Scheme, info: _AddressInfo) -> socket.socket:
         raise DialRefusedError from None
     dialled.get([]).append(str(peer[0]))
     return socket.socket(family, kind, protocol)
-
-
-def _few(addresses: Iterable[Address]) -> list[Address]:
-    distinct = list(dict.fromkeys(addresses))
-    return [
-        address
-        for version in (6, 4)
-        for address in [each for each in distinct if each.version == version][:_DIALLED_ANSWERS]
-    ]
 
 
 def _result(name: str, port: int, address: Address) -> ResolveResult:

@@ -30,9 +30,11 @@ from signoff.signing import (
     sign_hex,
 )
 from webhooks.answer import body_text, retry_after
-from webhooks.dial import Connector, DialRefusedError, Lookup, dialled, system_trust
+from webhooks.dial import Connector, DialRefusedError, dialled
 from webhooks.guard import AddressRefusedError, Policy, UrlRefusedError, check_url
 from webhooks.lookup import SystemLookup
+from webhooks.resolve import Lookup
+from webhooks.trust import system_trust
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,10 @@ from signoff.broker.hints import Hints
 from signoff.broker.options import make_celery
 from signoff.domain.error import SettingsError
 from signoff.settings import Settings
-from signoff.store.facade import open_store
+from signoff.store.facade import Store, open_store
 from signoff.toolbox import Toolbox
 from signoff.tooldef import limit_threads
+from webhooks.guard import Policy
 from webhooks.publish import Publisher
 from workers.agent.loading import load_roster
 from workers.engine import Engine
@@ -26,7 +27,7 @@ from workers.model.routed import RoutedModel
 from workers.model.scripted import ScriptedModel
 from workers.runtime import Runtime
 from workers.tasks import register
-from workers.tools import Elsewhere, Tools
+from workers.tools import Elsewhere, Strangers, Tools
 
 
 def make_runtime(settings: Settings, app: Celery) -> Runtime:
@@ -49,7 +50,7 @@ def make_runtime(settings: Settings, app: Celery) -> Runtime:
         return Engine(
             store=store,
             publisher=Publisher(store.catalog, now_ms=now_ms, token=new_id),
-            tools=Tools(toolbox, servers),
+            tools=Tools(toolbox, servers, lambda: _strangers(settings, store)),
             judging=Judging(lambda: f"req_{new_id()}"),
             model=RoutedModel(
                 scripted=scripted,
@@ -78,6 +79,17 @@ def _servers(settings: Settings) -> Elsewhere | None:
         msg = f"SIGNOFF_MCP_SERVERS needs {error.name}: pip install 'signoff[mcp]'"
         raise SettingsError(msg, field="SIGNOFF_MCP_SERVERS") from error
     return Servers(settings.mcp_servers)
+
+
+def _strangers(settings: Settings, store: Store) -> Strangers:
+    """What reaches the servers of accounts, as far as webhooks may be called."""
+    from workers.mcp.own import OwnServers  # noqa: PLC0415 - loaded when a run brings one
+
+    return OwnServers(
+        policy=Policy.load(settings.webhook_allow, dev=settings.dev),
+        open_headers=store.server_headers.open,
+        taken=settings.mcp_servers,
+    )
 
 
 def make_app(settings: Settings) -> Celery:

@@ -172,8 +172,14 @@ class Driver:
         """Opens gates for calls of this step, as a new pause with its own event."""
         engine = self._engine
         # Made once: a repeat after a lost reply must not open others.
-        opened = [engine.judging.reopened(self.run, call, kind, self.tools) for call in calls]
+        opened = [engine.judging.reopened(call, kind, self.tools) for call in calls]
         while True:
+            ruleset = await engine.insist(engine.store.catalog.rules, self.run.account, self.run.id)
+            basis = Basis(rules=ruleset.rules, tools=self.tools, now_ms=engine.now_ms())
+            opened = [
+                engine.judging.entrusted(self.run, one, call, basis)
+                for one, call in zip(opened, calls, strict=True)
+            ]
             pause = await pause_of(engine, self.run, opened)
             frames = [
                 shown
@@ -187,6 +193,7 @@ class Driver:
                     [one.gate for one in opened],
                     pause=pause.event,
                     fanout=pause.fanout,
+                    rules_v=ruleset.version,
                     times=pause.times,
                     frames=frames,
                 )

@@ -22,7 +22,7 @@ from signoff.domain.question import (
     check_plan,
     check_questions,
 )
-from signoff.domain.rule import Judgement, Rule, Standing, Verdict, denied_by, judge
+from signoff.domain.rule import Judgement, Rule, Standing, Verdict, asked_by, denied_by, judge
 from signoff.domain.subject import Subject
 from signoff.domain.suggestion import suggested_rules
 from signoff.store.records import RunRecord
@@ -105,9 +105,12 @@ class Judging:
         verdict = _judge(shown, run, basis, read_only=read_only)
         return heard(_said(call.grant), verdict, run.standing)
 
-    def reopened(
-        self, run: RunRecord, call: Call, kind: GateKind, tools: Mapping[str, Tool]
-    ) -> OpenedGate:
+    def entrusted(self, run: RunRecord, opened: OpenedGate, call: Call, basis: Basis) -> OpenedGate:
+        """The gate for those who may decide it by now: whom its rule names, or the run."""
+        approval = _approval(_shown(call, basis.tools), run, basis)
+        return replace(opened, gate=replace(opened.gate, approval=approval))
+
+    def reopened(self, call: Call, kind: GateKind, tools: Mapping[str, Tool]) -> OpenedGate:
         """A gate for a call that was judged before, on what it would run by now."""
         shown = json.loads(call.effective_json)
         tool = tools.get(call.tool)
@@ -121,7 +124,6 @@ class Judging:
             kind=kind,
             n=call.n,
             suggested_rules=suggested,
-            approval=Approval.read(run.config.get("approvers")),
             input_schema=schema,
         )
         name, tool_input = listed_call(kind, call.tool, shown)
@@ -155,19 +157,18 @@ class Judging:
             text=text,
             listed=listed,
             digest=digest(*listed),
-            approval=Approval.read(run.config.get("approvers")),
         )
         if kind is None:
             self._judged_tool(judged, asked, run, basis)
             return
-        deny = None
-        if use.name not in (ASK_TOOL, PLAN_TOOL):
-            call = subject(use.name, basis.tools.get(use.name), use.input, digest=asked.digest)
-            deny = _denied_by(call, run, basis)
+        call = subject(use.name, basis.tools.get(use.name), use.input, digest=asked.digest)
+        reserved = use.name in (ASK_TOOL, PLAN_TOOL)
+        deny = None if reserved else _denied_by(call, run, basis)
         if deny is not None:
             state, content = refusal(_forbidden(deny))
             judged.calls.append(_refused(use, text, asked.digest, state, content))
         else:
+            asked = replace(asked, approval=_approval(call, run, basis))
             self._open(judged, asked, kind, effect=Effect.ONCE, tool=basis.tools.get(use.name))
 
     def _kind(self, run: RunRecord, use: AgentCall, tools: Mapping[str, Tool]) -> GateKind | None:
@@ -210,6 +211,7 @@ class Judging:
             if use.says is not Says.NOTHING:
                 suggested = [*use.suggested_rules]
             kind = GateKind.TOOL_APPROVAL
+            asked = replace(asked, approval=_named(verdict.rule, run))
             self._open(judged, asked, kind, effect=effect, tool=tool, suggested=suggested)
         else:
             state, content = refusal(verdict)
@@ -250,7 +252,7 @@ class _Asked:
     text: str
     listed: tuple[str, Mapping[str, Any]]
     digest: str
-    approval: Approval | None
+    approval: Approval | None = None
 
     def call(self, *, state: CallState, effect: Effect, grant: str = "") -> NewCall:
         return NewCall(
@@ -360,6 +362,20 @@ def storable(use: AgentCall) -> ToolUse:
     except ValueError:
         return ToolUse(use.id, use.name, {})
     return ToolUse(use.id, use.name, use.input)
+
+
+def _approval(call: Subject, run: RunRecord, basis: Basis) -> Approval | None:
+    """Who may decide the gate of a call: as the rule that asks for it says, else as the run says.
+
+    Also of gates that no rule opens: a rule that names approvers means every gate of its calls.
+    """
+    rule = asked_by(call, user_id=run.user_id, rules=basis.rules, now_ms=basis.now_ms)
+    return _named(rule, run)
+
+
+def _named(rule: Rule | None, run: RunRecord) -> Approval | None:
+    own = None if rule is None else rule.approval
+    return own or Approval.read(run.config.get("approvers"))
 
 
 def _result_schema(tool: Tool | None) -> str | None:

@@ -9,11 +9,13 @@ from starlette.responses import Response
 from service.context import Call
 from service.describe import agent_body, agent_summary
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
-from service.order import check_approvers, check_servers, check_tools
+from service.order import check_approvers, check_tools
 from service.render import Json, page_body
+from service.servers import read_servers
 from signoff.declared import check_external_tools
 from signoff.domain.error import ConflictError, InvalidError, InvalidFieldError, MissingError
 from signoff.domain.expiry import Limits
+from signoff.mcpserver import own_names
 from signoff.store.agents import Agent
 from signoff.wire.agent import AgentBody, AgentSummaryBody, ChangeAgent, CreateAgent
 from signoff.wire.page import PageBody
@@ -22,7 +24,7 @@ _PROJECTIONS = frozenset({"summary"})
 #: What a template would bring itself.
 _PERSONA = frozenset({"name", "instructions", "tools", "role", "goals", "allowed_senders"})
 #: What makes an agent's fields unusable.
-_REFUSED = ("end_user_required", "reserved_tool", "unknown_model", "unknown_tool")
+_REFUSED = ("end_user_required", "invalid_url", "reserved_tool", "unknown_model", "unknown_tool")
 #: What null leaves as it is: these are never empty.
 _NEVER_EMPTY = frozenset({"name", "default_permission_mode"})
 
@@ -172,10 +174,14 @@ def _fields(call: Call, body: ChangeAgent, agent: Agent | None) -> dict[str, Any
         declared = [item.declaration() for item in body.external_tools]
         check_external_tools(declared, loaded=call.context.toolbox)
         given["external_tools"] = declared
+    servers = None if agent is None else agent.profile.get("mcp_servers")
     if body.mcp_servers is not None:
-        given["mcp_servers"] = check_servers(call.context, body.mcp_servers)
+        given["mcp_servers"] = read_servers(
+            call.context, call.account, body.mcp_servers, kept=servers or ()
+        )
     if body.tools is not None:
-        given["tools"] = check_tools(call.context, body.tools, declared)
+        own = own_names(given.get("mcp_servers", servers))
+        given["tools"] = check_tools(call.context, body.tools, declared, own=own)
     approval = check_approvers(body.approvers)
     if approval is not None:
         given["approvers"] = approval.fields

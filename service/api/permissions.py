@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from service.context import Call
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, ok, operation
-from service.render import Json, page_body, policy_body
+from service.render import Json, approvers_body, page_body, policy_body
 from signoff.canonical import canonical
+from signoff.domain.approval import Approval, checked_approval
 from signoff.domain.error import (
     ConflictError,
     InvalidFieldError,
@@ -21,9 +22,10 @@ from signoff.domain.gate import ASK_TOOL
 from signoff.domain.mode import Mode
 from signoff.domain.question import check_plan, check_questions
 from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
-from signoff.domain.rulecheck import ASKS_A_PERSON, KnownTool, check_rule
+from signoff.domain.rulecheck import ASKS_A_PERSON, KnownTool, check_limits, check_rule
 from signoff.domain.timestamp import read_iso
 from signoff.subject import subject
+from signoff.wire.body import Approvers
 from signoff.wire.page import PageBody
 from signoff.wire.policy import (
     CreatePolicy,
@@ -59,8 +61,8 @@ async def post(call: Call) -> Json:
     check_rule(body.tool, effect, _known_tools(call))
     now_ms = call.context.now_ms()
     expires_ms = _expiry(body.expires_at, now_ms)
-    if body.max_uses is not None and effect is not Verdict.ALLOW:
-        raise InvalidFieldError("max_uses: only an allow is used up", field="max_uses")
+    approval = _approval(body.approvers)
+    check_limits(effect, max_uses=body.max_uses, approval=approval)
     known = (await call.context.store.catalog.rules(call.account, 1)).rules
     if len(known) >= MAX_PER_ACCOUNT:  # expired ones count until they are revoked
         identity = (body.tool, effect, body.user_id)
@@ -78,9 +80,11 @@ async def post(call: Call) -> Json:
         author=call.by,
         expires_ms=expires_ms,
         max_uses=body.max_uses,
+        approval=approval,
     )
-    if not stored.created:
-        _check_limits(stored.rule, expires_ms, body.max_uses)
+    if not stored.created and not stored.rule.has_limits(expires_ms, body.max_uses, approval):
+        msg = f"permission {stored.rule.id} stands with other limits; revoke it first"
+        raise ConflictError(msg, code="permission_differs", details={"id": stored.rule.id})
     return Json(policy_body(stored.rule), 201 if stored.created else 200)
 
 
@@ -139,6 +143,7 @@ def _evaluation(verdict: str, rule: Rule | None, why: str) -> EvaluationBody:
             "tool": rule.tool,
             "effect": rule.effect.value,
             "user_id": rule.user_id,
+            "approvers": approvers_body(rule.approval),
         }
     return {"verdict": verdict, "rule": shown, "why": why}
 
@@ -165,6 +170,8 @@ async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
     for n, item in enumerate(body.rules):
         effect = Verdict(item.effect)
         check_rule(item.tool, effect, known, field=f"rules[{n}].tool")
+        approval = _approval(item.approvers)
+        check_limits(effect, max_uses=None, approval=approval, field=f"rules[{n}].")
         rules.append(
             Rule(
                 # Not stored, so without an id that anybody could look up.
@@ -174,6 +181,7 @@ async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
                 user_id=body.user_id,
                 source="given",
                 created_ms=0,
+                approval=approval,
             )
         )
     return rules
@@ -200,12 +208,8 @@ def _expiry(text: str | None, now_ms: int) -> int | None:
     return at_ms
 
 
-def _check_limits(rule: Rule, expires_ms: int | None, max_uses: int | None) -> None:
-    """Raises ConflictError when the rule that stands has other limits than those asked for."""
-    if (expires_ms, max_uses) in ((None, None), (rule.expires_ms, rule.max_uses)):
-        return
-    msg = f"permission {rule.id} stands with other limits; revoke it first"
-    raise ConflictError(msg, code="permission_differs", details={"id": rule.id})
+def _approval(given: Approvers | None) -> Approval | None:
+    return checked_approval(None if given is None else given.model_dump())
 
 
 @operation(ok(PageBody[PolicyBody]), parameters=(*PAGED, USER), refuses=SCOPED)

@@ -20,7 +20,7 @@ class CreateOptions(TypedDict, total=False):
     #: Each a mapping: name, description, input_schema and, if results are to be checked,
     #: output_schema.
     external_tools: Sequence[Mapping[str, Any]] | None
-    mcp_servers: Sequence[str] | None
+    mcp_servers: Sequence[str | Mapping[str, Any]] | None
     human_in_the_loop: bool | None
     permission_mode: Mode | None
     model: str | None
@@ -52,7 +52,7 @@ class AgentOptions(TypedDict, total=False):
     instructions: str | None
     tools: Sequence[str] | None
     external_tools: Sequence[Mapping[str, Any]] | None
-    mcp_servers: Sequence[str] | None
+    mcp_servers: Sequence[str | Mapping[str, Any]] | None
     role: str | None
     goals: str | None
     metadata: Mapping[str, Any] | None

@@ -17,18 +17,26 @@ def create_policy(
     effect: Effect | None = None,
     expires_at: str | None = None,
     max_uses: int | None = None,
+    approvers: Mapping[str, Any] | None = None,
 ) -> Op[Policy]:
     """Stores a rule, or finds the one that is stored already.
 
     ``tool`` is a name or a name with a pattern, such as ``Bash(git status:*)``. ``expires_at`` is
-    an ISO 8601 time with its offset; ``max_uses`` bounds how many calls an allow lets start.
+    an ISO 8601 time with its offset; ``max_uses`` bounds how many calls an allow lets start;
+    ``approvers`` ({any_of, quorum, exclude_requester}) may decide what an ask asks about.
     """
     return Op(
         method="POST",
         path=at("permissions"),
         body={
             "tool": tool,
-            **given(user_id=user_id, effect=effect, expires_at=expires_at, max_uses=max_uses),
+            **given(
+                user_id=user_id,
+                effect=effect,
+                expires_at=expires_at,
+                max_uses=max_uses,
+                approvers=approvers,
+            ),
         },
         read=one(Policy),
     )
@@ -38,11 +46,14 @@ def evaluate_policies(
     tool: str,
     input: Mapping[str, Any],  # noqa: A002 - the wire's word
     *,
-    rules: Sequence[Mapping[str, str]] | None = None,
+    rules: Sequence[Mapping[str, Any]] | None = None,
     mode: Mode | None = None,
     user_id: str | None = None,
 ) -> Op[Evaluation]:
-    """What would become of a call; ``rules`` ({tool, effect}) stand in for the stored ones."""
+    """What would become of a call; ``rules`` stand in for the stored ones.
+
+    Each is {tool, effect} and, if it asks, approvers.
+    """
     return Op(
         method="POST",
         path=at("permissions", "evaluate"),

@@ -64,7 +64,7 @@ class Run(Value):
     model: str | None = None
     tools: list[str] | None = None
     external_tools: list[dict[str, Any]] = Field(default_factory=list)
-    mcp_servers: list[str] | None = None
+    mcp_servers: list[str | dict[str, Any]] | None = None
     max_turns: int | None = None
     remind_after: float | None = None
     expires_in: float | None = None
@@ -227,6 +227,8 @@ class Policy(Value):
     max_uses: int | None = None
     uses: int = 0
     last_used_at: str | None = None
+    #: Who may decide the gates that an ask opens.
+    approvers: Approvers | None = None
 
 
 class Evaluation(Value):
@@ -286,7 +288,7 @@ class Agent(Value):
     instructions: str | None = None
     tools: list[str] | None = None
     external_tools: list[dict[str, Any]] = Field(default_factory=list)
-    mcp_servers: list[str] | None = None
+    mcp_servers: list[str | dict[str, Any]] | None = None
     role: str | None = None
     goals: str | None = None
     user_id: str | None = None

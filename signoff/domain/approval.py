@@ -101,9 +101,24 @@ class Approval:
             raise InvalidFieldError(msg, field="approvers.quorum")
         return self
 
+    def same_as(self, other: Approval) -> bool:
+        """True when both say the same; the order of names says nothing."""
+        return self._meaning == other._meaning
+
+    @property
+    def _meaning(self) -> tuple[frozenset[str] | None, int, bool]:
+        names = None if self.any_of is None else frozenset(self.any_of)
+        return names, self.quorum, self.exclude_requester
+
     def admits(self, decider: Decider) -> bool:
         """True when the decider is among the approvers."""
         return self.any_of is None or decider.by in self.any_of or decider.who in self.any_of
+
+
+def checked_approval(raw: Mapping[str, Any] | None) -> Approval | None:
+    """Who may decide, as asked for; raises InvalidFieldError for what makes no sense."""
+    found = Approval.read(raw)
+    return None if found is None else found.checked()
 
 
 def settles(

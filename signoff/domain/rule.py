@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from signoff.domain.approval import Approval
 from signoff.domain.glob import Match
 from signoff.domain.mode import Mode
 from signoff.domain.pattern import pattern_of
@@ -42,12 +43,26 @@ class Rule:
     max_uses: int | None = None
     uses: int = 0
     last_used_ms: int | None = None
+    #: Who may decide the gates that an ask opens, instead of those whom the run names.
+    approval: Approval | None = None
 
     def spent(self, now_ms: int) -> bool:
         """True when the rule covers nothing any more."""
         if self.expires_ms is not None and now_ms >= self.expires_ms:
             return True
         return self.max_uses is not None and self.uses >= self.max_uses
+
+    def has_limits(
+        self, expires_ms: int | None, max_uses: int | None, approval: Approval | None
+    ) -> bool:
+        """True when it stands with the limits that are asked for; who asks for none takes any."""
+        if expires_ms is None and max_uses is None and approval is None:
+            return True
+        if (expires_ms, max_uses) != (self.expires_ms, self.max_uses):
+            return False
+        if approval is None or self.approval is None:
+            return approval is self.approval
+        return approval.same_as(self.approval)
 
     def covers(self, call: Subject, user_id: str | None) -> Match:
         """Whether the rule speaks about ``call`` in a run of ``user_id``; an allow never may be.
@@ -99,7 +114,8 @@ def judge(
     """The verdict on one call: deny, plan guard, ask, allow, read-only, mode; first hit wins.
 
     A call that a person denied in this turn stays denied, whatever would allow or ask it. What a
-    deny or ask rule may cover, as far as the call can be read, is asked.
+    deny or ask rule may cover, as far as the call can be read, is asked. Of several rules that ask
+    the oldest one with approvers is named, so that no other opens the gate to everybody.
     """
     found = _covering(call, standing.user_id, rules, now_ms)
     if deny := found.get((Verdict.DENY, Match.YES)):
@@ -119,13 +135,8 @@ def judge(
             # The model reads this, and ids of ours are nothing to it.
             why="the user denied this very call earlier and has sent no message since",
         )
-    ask = (
-        found.get((Verdict.ASK, Match.YES))
-        or found.get((Verdict.ASK, Match.MAYBE))
-        or found.get((Verdict.DENY, Match.MAYBE))
-    )
-    if ask:
-        return _asked(ask, standing, sure=(Verdict.ASK, Match.YES) in found)
+    if ask := _asking(found):
+        return _asked(ask, standing, sure=ask is found.get((Verdict.ASK, Match.YES)))
     if allow := found.get((Verdict.ALLOW, Match.YES)):
         return _by_rule(Verdict.ALLOW, allow)
     if any(policy == "" and _states(text, call) for text, policy in standing.remembered.items()):
@@ -159,10 +170,20 @@ def denied_by(
     return None
 
 
+def asked_by(
+    call: Subject, *, user_id: str | None, rules: Iterable[Rule], now_ms: int
+) -> Rule | None:
+    """The rule for which the call is asked, if any: the one that ``judge`` names."""
+    return _asking(_covering(call, user_id, rules, now_ms))
+
+
 def _covering(
     call: Subject, user_id: str | None, rules: Iterable[Rule], now_ms: int
 ) -> dict[tuple[Verdict, Match], Rule]:
-    """The first rule of each effect that covers the call, and the first that may."""
+    """The first rule of each effect that covers the call, and the first that may.
+
+    Rules with approvers come before those without.
+    """
     found: dict[tuple[Verdict, Match], Rule] = {}
     for rule in rules:
         match = rule.covers(call, user_id)
@@ -170,8 +191,17 @@ def _covering(
             continue
         if rule.effect is Verdict.DENY:
             match = _firm(match, call)
-        found.setdefault((rule.effect, match), rule)
+        held = found.get((rule.effect, match))
+        if held is None or (held.approval is None and rule.approval is not None):
+            found[rule.effect, match] = rule
     return found
+
+
+def _asking(found: Mapping[tuple[Verdict, Match], Rule]) -> Rule | None:
+    sure, maybe = found.get((Verdict.ASK, Match.YES)), found.get((Verdict.ASK, Match.MAYBE))
+    if sure is not None and maybe is not None and sure.approval is None:
+        return maybe if maybe.approval is not None else sure
+    return sure or maybe or found.get((Verdict.DENY, Match.MAYBE))
 
 
 def _firm(match: Match, call: Subject) -> Match:

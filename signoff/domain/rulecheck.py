@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from signoff.domain.approval import Approval
 from signoff.domain.error import InvalidFieldError
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
 from signoff.domain.pattern import NAME, Kind, Pattern, looks_like, pattern_of
@@ -44,6 +45,17 @@ def check_rule(
     if allow and (why := _never(pattern, known)):
         raise InvalidFieldError(f"{field}: {why}", code="pattern_never_matches", field=field)
     return pattern
+
+
+def check_limits(
+    effect: Verdict, *, max_uses: int | None, approval: Approval | None, field: str = ""
+) -> None:
+    """Raises InvalidFieldError for a limit that means nothing with the effect."""
+    if max_uses is not None and effect is not Verdict.ALLOW:
+        raise InvalidFieldError("max_uses: only an allow is used up", field=f"{field}max_uses")
+    if approval is not None and effect is not Verdict.ASK:
+        msg = f"{field}approvers: only an ask is decided by somebody"
+        raise InvalidFieldError(msg, field=f"{field}approvers")
 
 
 def _check_name(name: str, tools: Mapping[str, KnownTool | None], field: str) -> None:

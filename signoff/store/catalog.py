@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from signoff.domain.approval import Approval
 from signoff.domain.rule import Rule, Verdict
 from signoff.store import keys
 from signoff.store.connection import Connection
@@ -73,6 +74,7 @@ def rule_of(rule_id: int, raw: dict[str, Any]) -> Rule:
         author=raw.get("author"),
         expires_ms=raw.get("expires"),
         max_uses=raw.get("max_uses"),
+        approval=Approval.read(raw.get("approvers")),
     )
 
 

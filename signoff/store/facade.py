@@ -27,6 +27,7 @@ from signoff.store.reservations import Reservations
 from signoff.store.runs import Runs
 from signoff.store.scripts import Scripts
 from signoff.store.sealing import Seal
+from signoff.store.server_headers import ServerHeaders
 from signoff.store.steps import Steps
 from signoff.store.timing import Timing
 from signoff.store.turns import Turns
@@ -55,6 +56,7 @@ class Store:
     decisions: Decisions
     policies: Policies
     endpoints: Endpoints
+    server_headers: ServerHeaders
     reservations: Reservations
     outbox: Outbox
     presence: Presence
@@ -96,6 +98,7 @@ def open_store(
         decisions=Decisions(connection, scripts, layout),
         policies=Policies(connection, scripts, catalog),
         endpoints=Endpoints(connection, scripts, catalog, Seal(secret_keys)),
+        server_headers=ServerHeaders(seal),
         reservations=Reservations(connection, scripts),
         outbox=Outbox(connection, scripts, layout),
         presence=Presence(connection),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from signoff.domain.approval import Approval
 from signoff.domain.error import MissingError
 from signoff.domain.rule import Rule, Verdict
 from signoff.store import keys
@@ -51,18 +53,24 @@ class Policies:
         author: str | None = None,
         expires_ms: int | None = None,
         max_uses: int | None = None,
+        approval: Approval | None = None,
     ) -> StoredRule:
         """The one rule of (user, tool, effect), made if there is none that still covers calls."""
         args = Args(acct=account)
         args.control["index"] = args.blob(_index(user_id, tool, effect))
-        body = {
+        body: dict[str, Any] = {
             "tool": tool,
             "effect": effect.value,
             "user_id": user_id,
             "source": source,
             "created": now_ms,
         }
-        limits = {"author": author, "expires": expires_ms, "max_uses": max_uses}
+        limits: dict[str, Any] = {
+            "author": author,
+            "expires": expires_ms,
+            "max_uses": max_uses,
+            "approvers": None if approval is None else approval.fields,
+        }
         body |= {name: value for name, value in limits.items() if value is not None}
         args.control["policy"] = args.blob(dumps(body))
         reply = await self._scripts.run("put_policy", keys.GLOBAL, args)

@@ -208,15 +208,17 @@ class Steps:
         *,
         pause: Event,
         fanout: Fanout,
+        rules_v: str,
         times: GateTimes | None = None,
         frames: Sequence[bytes] = (),
     ) -> None:
         """Opens gates for calls that may not run as they stand, as a new pause.
 
-        Raises StaleError when the mode, the endpoints or the calls moved, when another pause was
-        opened since ``run`` was read, or when ``times`` were reckoned too long ago.
+        Raises StaleError when the mode, the rules, the endpoints or the calls moved, when another
+        pause was opened since ``run`` was read, or when ``times`` were reckoned too long ago.
         """
         args = self._args(run)
+        args.control["rules_v"] = rules_v
         args.control.update(mode_v=run.mode_v, subs_v=fanout.version, eps=list(fanout.endpoints))
         args.control["pause_n"] = str(run.pause_n)
         args.control["times"] = _times_args(times)

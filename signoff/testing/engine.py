@@ -22,7 +22,7 @@ from signoff.domain.question import (
     check_plan,
     check_questions,
 )
-from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
+from signoff.domain.rule import Rule, Standing, Verdict, asked_by, denied_by, judge
 from signoff.domain.run import RunStatus
 from signoff.domain.suggestion import suggested_rules
 from signoff.script import ScriptedTurn, script_length, script_turn
@@ -184,7 +184,7 @@ class FakeRun:
                 now_ms=self._world.now_ms(),
                 maybe=True,
             )
-            if gate.kind is not GateKind.TOOL_APPROVAL or forbidden:
+            if gate.kind is not GateKind.TOOL_APPROVAL or gate.approval or forbidden:
                 continue
             allowed = Settlement(
                 state=GateState.ALLOWED, fingerprint=mode_fingerprint(gate), allows=True
@@ -332,8 +332,7 @@ class FakeRun:
         return None
 
     def _declaration(self, use: ToolUse) -> Mapping[str, Any] | None:
-        found = (item for item in self.external_tools if item["name"] == use.name)
-        return next(found, None)
+        return next((item for item in self.external_tools if item["name"] == use.name), None)
 
     def _outside(self, use: ToolUse) -> GateKind:
         if use.name == ASK_USER_TOOL and self.human:
@@ -346,12 +345,10 @@ class FakeRun:
 
     def _gate(self, use: ToolUse, kind: GateKind) -> Gate:
         declared = self._declaration(use) if kind is GateKind.EXTERNAL else None
-        suggested = (
-            suggested_rules(shown_call(use.name, use.input))
-            if kind is GateKind.TOOL_APPROVAL
-            else ()
-        )
-        now_ms = self._world.now_ms()
+        call = shown_call(use.name, use.input)
+        suggested = suggested_rules(call) if kind is GateKind.TOOL_APPROVAL else ()
+        now_ms, rules = self._world.now_ms(), self._world.rules()
+        asks = asked_by(call, user_id=self.user_id, rules=rules, now_ms=now_ms)
         times = self.limits.times(now_ms)
         return Gate(
             id=self._world.new_id("req"),
@@ -365,6 +362,7 @@ class FakeRun:
             digest=gate_digest(*listed_call(kind, use.name, use.input)),
             suggested_rules=tuple(suggested),
             created_ms=now_ms,
+            approval=None if asks is None else asks.approval,
             remind_ms=None if times is None else times.remind_ms,
             expires_ms=None if times is None else times.expires_ms,
             output_schema=None if declared is None else declared.get("output_schema"),

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from signoff.domain.approval import Approval, checked_approval
 from signoff.domain.error import ConflictError, InvalidFieldError, MissingError
 from signoff.domain.mode import Mode
 from signoff.domain.rule import Judgement, Rule, Standing, Verdict, judge
-from signoff.domain.rulecheck import check_rule
+from signoff.domain.rulecheck import check_limits, check_rule
 from signoff.domain.subject import Subject
 from signoff.domain.timestamp import read_iso
+from signoff.wire.body import Approvers
 from signoff.wire.policy import CreatePolicy, Evaluate
 
-Limits = tuple[int | None, int | None]
+Limits = tuple[int | None, int | None, Approval | None]
 
 
 class Rulebook:
@@ -38,11 +40,11 @@ class Rulebook:
         expires_ms = None if body.expires_at is None else read_iso(body.expires_at)
         if body.expires_at is not None and (expires_ms is None or expires_ms <= self._now_ms()):
             raise InvalidFieldError("expires_at: a time to come", field="expires_at")
-        if body.max_uses is not None and effect is not Verdict.ALLOW:
-            raise InvalidFieldError("max_uses: only an allow is used up", field="max_uses")
-        limits = (expires_ms, body.max_uses)
+        approval = _approval(body.approvers)
+        check_limits(effect, max_uses=body.max_uses, approval=approval)
+        limits = (expires_ms, body.max_uses, approval)
         rule, made = self.put(body.tool, effect, body.user_id, "api", limits)
-        if not made and limits not in ((None, None), (rule.expires_ms, rule.max_uses)):
+        if not made and not rule.has_limits(*limits):
             msg = f"permission {rule.id} stands with other limits; revoke it first"
             raise ConflictError(msg, code="permission_differs", details={"id": rule.id})
         return rule, made
@@ -53,7 +55,7 @@ class Rulebook:
         effect: Verdict,
         user_id: str | None,
         source: str,
-        limits: Limits = (None, None),
+        limits: Limits = (None, None, None),
     ) -> tuple[Rule, bool]:
         """The one rule of (user, tool, effect), and whether it is new."""
         for rule in self.all():
@@ -71,6 +73,7 @@ class Rulebook:
             author="key:fake",
             expires_ms=limits[0],
             max_uses=limits[1],
+            approval=limits[2],
         )
         self._rules[made.id] = made
         return made, True
@@ -98,6 +101,7 @@ class Rulebook:
                     user_id=body.user_id,
                     source="given",
                     created_ms=0,
+                    approval=_approval(item.approvers),
                 )
                 for n, item in enumerate(body.rules)
             ]
@@ -112,3 +116,7 @@ class Rulebook:
         return judge(
             call, read_only=read_only, standing=standing, rules=rules, now_ms=self._now_ms()
         )
+
+
+def _approval(given: Approvers | None) -> Approval | None:
+    return checked_approval(None if given is None else given.model_dump())

@@ -32,8 +32,9 @@ class FakeService:
     ``metadata.script`` as the scripted model does, each until its next gate, within the call that
     lets it go on. ``sent`` is what webhook endpoints would have got.
 
-    Not here: agents and users as objects, event streams, deliveries, caps, approvers, checks of
-    tool inputs, share links, settings, the event log and the audit trail.
+    Not here: agents and users as objects, event streams, deliveries, caps, approvers (those of
+    ask rules are shown and not enforced), checks of tool inputs, share links, settings, the event
+    log and the audit trail.
     """
 
     def __init__(

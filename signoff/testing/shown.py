@@ -104,7 +104,7 @@ def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
         "remind_at": None if gate.remind_ms is None else iso(gate.remind_ms),
         "expires_at": None if gate.expires_ms is None else iso(gate.expires_ms),
         "auto_resolved": auto_resolved(gate),
-        "approvers": None,
+        "approvers": None if gate.approval is None else gate.approval.fields,
         "approvals": [],
         "resumed": resumed,
         "remembered": None if pending else gate.remembered,
@@ -152,6 +152,7 @@ def policy_body(rule: Rule) -> dict[str, Any]:
         "max_uses": rule.max_uses,
         "uses": rule.uses,
         "last_used_at": None if rule.last_used_ms is None else iso(rule.last_used_ms),
+        "approvers": None if rule.approval is None else rule.approval.fields,
     }
 
 
@@ -169,6 +170,7 @@ def evaluation_body(found: Judgement) -> dict[str, Any]:
             "tool": rule.tool,
             "effect": rule.effect.value,
             "user_id": rule.user_id,
+            "approvers": None if rule.approval is None else rule.approval.fields,
         },
     }
 

@@ -13,7 +13,9 @@ from signoff.wire.body import (
     Body,
     ExpiryName,
     ExternalTool,
+    GivenServers,
     ModeName,
+    ServerBody,
     UserId,
     Wait,
 )
@@ -30,7 +32,7 @@ class ChangeAgent(Body):
     instructions: str | None = None
     tools: list[str] | None = None
     external_tools: list[ExternalTool] | None = None
-    mcp_servers: Annotated[list[str], Field(max_length=64)] | None = None
+    mcp_servers: GivenServers | None = None
     role: str | None = None
     goals: str | None = None
     metadata: dict[str, Any] | None = None
@@ -76,7 +78,7 @@ class AgentBody(AgentActivityFields):
     instructions: str | None
     tools: NotRequired[list[str]]
     external_tools: list[dict[str, Any]]
-    mcp_servers: list[str] | None
+    mcp_servers: list[str | ServerBody] | None
     role: str | None
     goals: str | None
     user_id: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from signoff.domain.approval import MAX_APPROVERS
@@ -53,6 +53,38 @@ class ClosedBody(BaseModel):
     """A body read without coercion in which an unknown field is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class GivenServer(ClosedBody):
+    """An MCP server of the account's own, by address; its headers are kept sealed."""
+
+    name: Annotated[str, Field(min_length=1, max_length=32)]
+    url: Annotated[str, Field(min_length=1, max_length=2048)]
+    headers: Annotated[dict[str, str], Field(max_length=16)] | None = None
+
+
+def _kind(value: object) -> str:
+    return "<name>" if isinstance(value, str) else "<server>"
+
+
+#: Servers of the operator by name, and the account's own.
+GivenServers = Annotated[
+    list[
+        Annotated[
+            Annotated[str, Tag("<name>")] | Annotated[GivenServer, Tag("<server>")],
+            Discriminator(_kind),
+        ]
+    ],
+    Field(max_length=64),
+]
+
+
+class ServerBody(TypedDict):
+    """An MCP server of the account's own as it is shown: the values of its headers are masked."""
+
+    name: str
+    url: str
+    headers: dict[str, str]
 
 
 class Approvers(ClosedBody):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from signoff.wire.body import Body, ModeName, UserId
+from signoff.wire.body import Approvers, ApproversBody, Body, ModeName, UserId
 
 EffectName = Literal["allow", "ask", "deny"]
 MAX_USES = 10_000
@@ -23,6 +23,8 @@ class CreatePolicy(Body):
     expires_at: str | None = None
     #: An allow lets that many calls start.
     max_uses: Annotated[int, Field(ge=1, le=MAX_USES)] | None = None
+    #: Who may decide the gates that an ask opens.
+    approvers: Approvers | None = None
 
 
 class EvaluatedCall(Body):
@@ -37,6 +39,7 @@ class EvaluatedRule(Body):
 
     tool: str
     effect: EffectName
+    approvers: Approvers | None = None
 
 
 class Evaluate(Body):
@@ -62,6 +65,7 @@ class PolicyBody(TypedDict):
     max_uses: int | None
     uses: int
     last_used_at: str | None
+    approvers: ApproversBody | None
 
 
 class DecidingRule(TypedDict):
@@ -71,6 +75,7 @@ class DecidingRule(TypedDict):
     tool: str
     effect: str
     user_id: str | None
+    approvers: ApproversBody | None
 
 
 class EvaluationBody(TypedDict):

@@ -14,7 +14,9 @@ from signoff.wire.body import (
     Body,
     ExpiryName,
     ExternalTool,
+    GivenServers,
     ModeName,
+    ServerBody,
     UserId,
     Wait,
 )
@@ -35,7 +37,7 @@ class CreateRun(Body):
     metadata: dict[str, Any] | None = None
     tools: list[str] | None = None
     external_tools: list[ExternalTool] | None = None
-    mcp_servers: Annotated[list[str], Field(max_length=64)] | None = None
+    mcp_servers: GivenServers | None = None
     memory: bool | None = None
     history: bool | None = None
     task_setup_tools: bool | None = None
@@ -142,7 +144,7 @@ class RunBody(RunSummaryBody):
     metadata: dict[str, Any] | None
     tools: list[str] | None
     external_tools: list[dict[str, Any]]
-    mcp_servers: list[str] | None
+    mcp_servers: list[str | ServerBody] | None
 
 
 class MessageBody(TypedDict):

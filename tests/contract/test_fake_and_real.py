@@ -284,6 +284,25 @@ def test_a_policy_spares_the_question_and_can_be_revoked(client):
         client.permissions.create("send_email", effect="perhaps")
 
 
+def test_an_ask_policy_says_who_decides(client):
+    """The policy and the gates of its calls show it; other approvers are a conflict."""
+    user = f"u_{uuid.uuid4().hex}"
+    approvers = {"any_of": ["user:ann", "user:ben"], "quorum": 2}
+    made = client.permissions.create("send_email", user_id=user, effect="ask", approvers=approvers)
+    assert (made.approvers.any_of, made.approvers.quorum) == (["user:ann", "user:ben"], 2)
+    with pytest.raises(e.PermissionDiffersError):
+        client.permissions.create(
+            "send_email", user_id=user, effect="ask", approvers={**approvers, "quorum": 1}
+        )
+    with pytest.raises(e.ValidationError):
+        client.permissions.create("send_email", user_id=user, approvers=approvers)
+    run_id, (gate,) = _parked(client, user_id=user)
+    assert gate.approvers == made.approvers
+    client.runs.update_permission_mode(run_id, "autonomous")
+    (gate,) = client.runs.permissions(run_id)
+    assert gate.is_pending
+
+
 def test_remember_stores_a_policy_of_the_runs_user(client):
     """Listed with its source."""
     user = f"u_{uuid.uuid4().hex}"

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from signoff.signing import verify, verify_hex
-from webhooks.dial import system_trust
 from webhooks.guard import Policy
 from webhooks.sender import Sender, Signing
+from webhooks.trust import system_trust
 
 pytestmark = pytest.mark.anyio
 
@@ -621,7 +621,7 @@ class TestAddresses:
     async def test_the_dial_itself_is_guarded(self, monkeypatch):
         """Should a URL slip through, the socket to a forbidden address is still not made."""
         monkeypatch.setattr("webhooks.guard._check_literal", lambda *_: None)
-        monkeypatch.setattr("webhooks.dial.check_addresses", lambda *_, **__: None)
+        monkeypatch.setattr("webhooks.resolve.check_addresses", lambda *_, **__: None)
         look_up = Scripted(["127.0.0.2", "127.0.0.3"])
         async with receiver() as it, sender(ALLOWED_V4, lookup=look_up) as by:
             literal = await attempt(it, by=by, host="127.0.0.2")

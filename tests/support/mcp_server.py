@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult, ImageContent, TextContent, ToolAnnotations
 
 server = MCPServer("tests")
@@ -89,6 +90,12 @@ def die(what: str) -> str:
     os._exit(9)
 
 
+@server.tool()
+def heard(ctx: Context, header: str) -> str:
+    """Say what a header of the request was."""
+    return (ctx.headers or {}).get(header, "nothing")
+
+
 @server.tool(name="odd.name")
 def odd() -> str:
     """Has a name that no tool here can have."""
@@ -112,6 +119,12 @@ async def grow(ctx: Context) -> str:
 if __name__ == "__main__":
     note(f"start {os.getpid()}")
     if len(sys.argv) > 1:
-        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+        anything = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        server.run(
+            "streamable-http",
+            host="127.0.0.1",
+            port=int(sys.argv[1]),
+            transport_security=anything,  # tests call it by other names as well
+        )
     else:
         server.run("stdio")

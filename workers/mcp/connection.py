@@ -18,13 +18,15 @@ from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Tool, ToolListChangedN
 from signoff.mcpserver import McpServer
 from signoff.tooldef import ToolFailedError, ToolTimeoutError
 from workers.mcp.answer import text_of
-from workers.mcp.transport import NOT_MADE, open_streams
+from workers.mcp.transport import NOT_MADE, Dial, open_streams
 
 logger = logging.getLogger(__name__)
 #: A server must be connected and have listed its tools within this time.
 OPEN_S = 20.0
 #: A listing is asked for again after this time, if the server did not announce a change before.
 FRESH_S = 60.0
+#: The pause after a listing, whatever the server announces.
+SETTLE_S = 1.0
 #: How long a run waits for the first listing, and a call for a server that is being reached.
 PATIENCE_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -45,9 +47,17 @@ class Connection:
     """The way to one server; everything here runs on one event loop."""
 
     def __init__(
-        self, server: McpServer, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        server: McpServer,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        dial: Dial | None = None,
+        label: str | None = None,
     ) -> None:
         self.server = server
+        #: What the logs call it; an account's server is only known together with the account.
+        self._label = label or server.name
+        self._dial = dial
         #: As last listed; None before the first listing. They stay while the server is away.
         self.listed: tuple[Tool, ...] | None = None
         #: Counts the listings, so that what is made of one can be kept.
@@ -60,14 +70,23 @@ class Connection:
         self._stir = asyncio.Event()  # the session broke, or its tools changed
         self._wanted = asyncio.Event()  # somebody waits: no need to sleep on
         self._broken = asyncio.Event()
-        self._in_flight = 0
+        self._in_flight = self._waiting = 0
         self._closing = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is on its way, or somebody waits for the first listing."""
+        return self._in_flight + self._waiting > 0
 
     async def listing(self) -> tuple[Tool, ...]:
         """The tools as last listed; waits for the first listing, but not for long."""
         self._start()
         if self.listed is None and not self._settled.is_set():
-            await _within(PATIENCE_S, self._settled)
+            self._waiting += 1
+            try:
+                await _within(PATIENCE_S, self._settled)
+            finally:
+                self._waiting -= 1
         return self.listed or ()
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -76,8 +95,13 @@ class Connection:
         Raises ToolFailedError or ToolTimeoutError; their messages say whether the call was made,
         was not made, or may have been: then it is never made again by itself.
         """
-        client = await self._ready()
         self._in_flight += 1
+        try:
+            return await self._called(await self._ready(), name, arguments)
+        finally:
+            self._in_flight -= 1
+
+    async def _called(self, client: Client, name: str, arguments: dict[str, Any]) -> str:
         try:
             result = await client.call_tool(
                 name, arguments, read_timeout_seconds=self.server.timeout_s
@@ -90,8 +114,6 @@ class Connection:
             # What does not fit the server's own schema: the tool has run all the same.
             msg = f"the call was made, but its answer cannot be used: {error}"
             raise ToolFailedError(msg) from error
-        finally:
-            self._in_flight -= 1
         if result.is_error:
             raise ToolFailedError(text_of(result) or "the tool reports an error")
         return text_of(result)
@@ -161,9 +183,7 @@ class Connection:
             try:
                 await self._session()
             except Exception as error:  # noqa: BLE001 - a server may fail in any way
-                logger.warning(
-                    "mcp_server_lost server=%s cause=%s", self.server.name, _cause(error)
-                )
+                logger.warning("mcp_server_lost server=%s cause=%s", self._label, _cause(error))
             finally:
                 self._client = None
                 self._connected.clear()
@@ -187,7 +207,7 @@ class Connection:
             self._client = client
             self._connected.set()
             self._settled.set()
-            logger.info("mcp_server_ready server=%s", self.server.name)
+            logger.info("mcp_server_ready server=%s", self._label)
             watcher = asyncio.get_running_loop().create_task(self._listen(client))
             stack.push_async_callback(_end, watcher)
             while not self._broken.is_set():
@@ -196,9 +216,11 @@ class Connection:
                 # A busy server may take its time to list, and must not lose its call for it.
                 if not self._broken.is_set() and (stirred or self._in_flight == 0):
                     await self._refresh(client)
+                    # One that never stops announcing changes is not asked without a pause.
+                    await _within(SETTLE_S, self._broken)
 
     def _open(self) -> Client:
-        streams = open_streams(self.server, on_end=self._break)
+        streams = open_streams(self.server, on_end=self._break, dial=self._dial)
         return Client(streams, message_handler=self._hear, cache=None)
 
     async def _refresh(self, client: Client) -> None:
@@ -206,7 +228,7 @@ class Connection:
             async with asyncio.timeout(OPEN_S):
                 await self._list(client)
         except TimeoutError:
-            logger.warning("mcp_listing_late server=%s", self.server.name)
+            logger.warning("mcp_listing_late server=%s", self._label)
 
     async def _list(self, client: Client) -> None:
         found: list[Tool] = []
@@ -218,7 +240,7 @@ class Connection:
             if cursor is None or len(found) > MAX_TOOLS:
                 break
         if len(found) > MAX_TOOLS:
-            logger.warning("mcp_tools_left_out server=%s most=%d", self.server.name, MAX_TOOLS)
+            logger.warning("mcp_tools_left_out server=%s most=%d", self._label, MAX_TOOLS)
         self.listed = tuple(found[:MAX_TOOLS])
         self.version += 1
 

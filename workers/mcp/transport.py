@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import httpx2
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -29,14 +29,17 @@ NOT_MADE = -32090
 #: A result is cut far below this; more is a mistake or an attack on the worker's memory.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SESSION = "mcp-session-id"
+Dial: TypeAlias = Callable[[], httpx2.AsyncBaseTransport]
 _TETHER = str(Path(__file__).with_name("tether.py"))
 
 
 @asynccontextmanager
 async def open_streams(
-    server: McpServer, *, on_end: Callable[[], None]
+    server: McpServer, *, on_end: Callable[[], None], dial: Dial | None = None
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The server's streams; ``on_end`` is called when nothing will come of them any more.
+
+    Requests go through what ``dial`` makes; without it, straight to where the operator has said.
 
     A call that was certainly not handed over ends with the code NOT_MADE, one that may have been
     with CONNECTION_CLOSED.
@@ -59,7 +62,7 @@ async def open_streams(
         headers={**server.headers, "accept-encoding": "identity"},
         # Each request has a limit of its own; streams of announcements are silent for hours.
         timeout=httpx2.Timeout(CONNECT_S, read=None),
-        transport=_Contained(httpx2.AsyncHTTPTransport(), on_end),
+        transport=_Contained(dial() if dial else httpx2.AsyncHTTPTransport(), on_end),
     )
     async with (
         client,
@@ -140,6 +143,11 @@ class _Contained(httpx2.AsyncBaseTransport):
             if call_id is not None:
                 await response.aclose()
                 return _failed(call_id, NOT_MADE)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # It was told not to: what unpacks to more than arrives would have no bound.
+            await response.aclose()
+            response = httpx2.Response(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            return response if call_id is None else _failed(call_id, CONNECTION_CLOSED)
         if isinstance(response.stream, httpx2.AsyncByteStream) and not _is_events(response):
             response.stream = _Bounded(response.stream)
         return response

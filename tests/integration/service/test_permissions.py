@@ -75,6 +75,22 @@ async def test_lists_and_deletions_have_exactly_one_scope(world):
         ({"tool": "t", "max_uses": 0}, "validation_error", "max_uses"),
         ({"tool": "t", "max_uses": 1, "effect": "deny"}, "validation_error", "max_uses"),
         ({"tool": "t", "effect": "maybe"}, "validation_error", "effect"),
+        ({"tool": "t", "approvers": {"any_of": ["user:a"]}}, "validation_error", "approvers"),
+        (
+            {"tool": "t", "effect": "deny", "approvers": {"any_of": ["user:a"]}},
+            "validation_error",
+            "approvers",
+        ),
+        (
+            {"tool": "t", "effect": "ask", "approvers": {"any_of": []}},
+            "validation_error",
+            "approvers.any_of",
+        ),
+        (
+            {"tool": "t", "effect": "ask", "approvers": {"quorum": 2}},
+            "validation_error",
+            "approvers.quorum",
+        ),
         ({"tool": "t", "user_id": ""}, "validation_error", "user_id"),
         ({"tool": "AskUserQuestion"}, "reserved_tool", "tool"),
         ({"tool": "ExitPlanMode", "effect": "allow"}, "reserved_tool", "tool"),
@@ -132,6 +148,32 @@ async def test_a_rule_has_limits_and_an_author(world):
     other = await world.api.post("/v1/permissions", json={**body, "max_uses": 4})
     refused(other, 409, "permission_differs")
     assert other.json()["error"]["details"]["id"] == shown["id"]
+
+
+async def test_an_ask_has_approvers(world):
+    """Shown wherever the rule is; the same find it, none too, others are a conflict."""
+    approvers = {"any_of": ["user:a", "webhook:7"], "quorum": 2, "exclude_requester": False}
+    body = {"tool": "send_email", "effect": "ask", "approvers": approvers}
+    first = await world.api.post("/v1/permissions", json=body)
+    assert (first.status_code, first.json()["approvers"]) == (201, approvers)
+    (listed,) = (await world.api.get("/v1/permissions")).json()["data"]
+    assert listed == first.json()
+    turned = {"any_of": ["webhook:7", "user:a"], "quorum": 2}
+    for same in (body, {**body, "approvers": turned}, {"tool": "send_email", "effect": "ask"}):
+        again = await world.api.post("/v1/permissions", json=same)
+        assert (again.status_code, again.json()) == (200, first.json())
+    for more in ({"approvers": {**turned, "quorum": 1}}, {"expires_at": "2999-01-01T00:00:00Z"}):
+        other = await world.api.post("/v1/permissions", json={**body, **more})
+        refused(other, 409, "permission_differs")
+    email = {"to": "a@x.com", "subject": "s", "body": "b"}
+    assert (await evaluate(world, "send_email", email))["rule"]["approvers"] == approvers
+    bare = {"tool": "send_email", "effect": "ask"}
+    given = {"call": {"tool": "send_email", "input": email}, "rules": [bare, body]}
+    shown = (await world.api.post("/v1/permissions/evaluate", json=given)).json()
+    assert shown["rule"]["approvers"] == approvers
+    given["rules"] = [{**body, "effect": "allow"}]
+    wrong = await world.api.post("/v1/permissions/evaluate", json=given)
+    refused(wrong, 422, "validation_error", "rules[0].approvers")
 
 
 async def evaluate(world, tool, tool_input, *rules, **more):

@@ -314,6 +314,7 @@ async def test_an_edited_call_that_was_cut_off_is_asked_with_what_ran(desk: Desk
         [NewGate(id="req_u", kind=GateKind.OUTCOME_UNKNOWN, n=0)],
         pause=desk.event("run.awaiting_input"),
         fanout=await desk.fanout(),
+        rules_v="0",
     )
     unknown = (await desk.store.runs.gates(run.id))[-1]
     assert (unknown.tool_input, unknown.digest) == ({"what": "y"}, "d2")
@@ -344,6 +345,7 @@ async def test_a_gate_keeps_the_schemas_that_it_was_opened_with(desk: Desk) -> N
         [again],
         pause=desk.event("run.awaiting_input"),
         fanout=await desk.fanout(),
+        rules_v="0",
     )
     assert (await desk.store.runs.gates(run.id))[-1].input_schema == '{"maxProperties":1}'
 

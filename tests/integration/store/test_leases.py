@@ -255,7 +255,7 @@ async def test_a_holder_after_a_takeover_can_commit_nothing(desk: Desk) -> None:
     commit = await desk.step(run, [new_call("z", "allowed")])
     for stale_move in (
         lambda: steps.commit(run, commit),
-        lambda: steps.ask_again(run, [gate], pause=desk.event("e"), fanout=fanout),
+        lambda: steps.ask_again(run, [gate], pause=desk.event("e"), fanout=fanout, rules_v="0"),
         lambda: steps.start_call(run, second, rules_v="0", attempt=1),
         lambda: steps.finish_call(run, first, attempt=1, result=RESULT),
         lambda: steps.fail(run, ending),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -127,7 +128,7 @@ async def test_uses_are_bounded_exactly_and_counted_once_a_call(store: Store) ->
 
 async def test_a_rule_that_is_over_makes_room_for_another(store: Store) -> None:
     """Expired by the server's clock, or used up: the same identity is a new rule."""
-    limits = [{"expires_ms": 6}, {"max_uses": 1}]
+    limits: list[dict[str, Any]] = [{"expires_ms": 6}, {"max_uses": 1}]
     for n, limit in enumerate(limits):
         first = await store.policies.put(
             account=ACCOUNT,

@@ -309,7 +309,7 @@ async def test_only_the_attempt_that_runs_may_report(desk: Desk) -> None:
 async def ask(desk: Desk, run: RunRecord, *calls: int, name: str = "again") -> Any:
     gates = [NewGate(id=f"req_{name}{n}", kind=GateKind.OUTCOME_UNKNOWN, n=n) for n in calls]
     event, fanout = desk.event("run.awaiting_input"), await desk.fanout("7")
-    return lambda: desk.store.steps.ask_again(run, gates, pause=event, fanout=fanout)
+    return lambda: desk.store.steps.ask_again(run, gates, pause=event, fanout=fanout, rules_v="0")
 
 
 async def test_gates_of_a_later_commit_form_one_new_pause(desk: Desk) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from signoff.domain.approval import Approval
 from signoff.domain.decision import Decision
+from signoff.domain.error import LeaseLostError
 from signoff.domain.rule import Rule, Verdict
 from signoff.tooldef import current_call, tool
 from tests.integration.workers.conftest import ACCOUNT, Bench, calls
@@ -223,3 +225,85 @@ async def test_an_edit_is_remembered_as_it_was_edited(shell: Bench) -> None:
     assert settled(remember=True, input={"command": "ls | wc"}) == ()
     with pytest.raises(InvalidFieldError):
         settled(rules=gate.suggested_rules, input=edit)
+
+
+ANN = Approval(any_of=("user:ann", "user:cid"), quorum=2)
+OWN = {"approvers": Approval(any_of=("user:ben",)).fields}
+
+
+async def test_the_gate_of_an_ask_rule_has_its_approvers(bench: Bench, log: list[str]) -> None:
+    """Before the run's, in every mode; calls that another rule or none asks for have the run's."""
+    await store_rule(bench, "send", "ask")
+    await store_rule(bench, "send(what=pay*)", "ask", approval=ANN)
+    await store_rule(bench, "outside", "ask", approval=ANN)
+    uses = [("a", "send", {"what": "payment"}), ("b", "send", {"what": "x"})]
+    run_id = await bench.create(
+        [calls(*uses, ("c", "outside", {"what": "x"}))], mode="autonomous", limits=OWN
+    )
+    await bench.drive()
+    found = {gate.tool_use_id: gate.approval for gate in await bench.gates(run_id)}
+    assert found == {"a": ANN, "b": Approval.read(OWN["approvers"]), "c": ANN}
+    other = await bench.create([calls(("d", "send", {"what": "x"}))])
+    await bench.drive()
+    assert [gate.approval for gate in await bench.gates(other)] == [None]
+    assert log == []
+
+
+async def test_a_call_that_is_asked_again_has_the_approvers_of_its_rule(
+    bench: Bench, log: list[str]
+) -> None:
+    """A rule that came between the verdict and the start, and an outcome that nobody knows."""
+    await store_rule(bench, "send", "allow")
+    run_id = await bench.create([calls(("a", "send", {"what": "x"}))], limits=OWN)
+    (held,) = await bench.take()
+    start_call = bench.store.steps.start_call
+
+    async def late_ask(*args: Any, **options: Any) -> None:
+        bench.store.steps.start_call = start_call  # type: ignore[method-assign]
+        await store_rule(bench, "send", "ask", approval=ANN)
+        await start_call(*args, **options)
+
+    bench.store.steps.start_call = late_ask  # type: ignore[method-assign]
+    await Driver(bench.engine, held).drive()
+    (gate,) = await bench.gates(run_id)
+    assert (gate.kind, gate.approval, log) == ("tool_approval", ANN, [])
+    await bench.decide(run_id, Decision(request_id=gate.id, verdict="allow"))
+
+    async def dies(*args: Any, **options: Any) -> None:
+        await start_call(*args, **options)
+        raise LeaseLostError("gone")
+
+    bench.store.steps.start_call = dies  # type: ignore[method-assign]
+    (held,) = await bench.take()
+    with pytest.raises(LeaseLostError):
+        await Driver(bench.engine, held).drive()
+    bench.store.steps.start_call = start_call  # type: ignore[method-assign]
+    await bench.expire(run_id)
+    await bench.drive()
+    (gate,) = await bench.gates(run_id)
+    assert (gate.kind, gate.approval, log) == ("outcome_unknown", ANN, [])
+
+
+async def test_a_rule_that_comes_while_a_call_is_asked_again_names_the_approvers(
+    bench: Bench,
+) -> None:
+    """The gate is opened by the rules that hold at that moment, not by a copy of them."""
+    await store_rule(bench, "send", "allow")
+    run_id = await bench.create([calls(("a", "send", {"what": "x"}))])
+    (held,) = await bench.take()
+    start_call, ask_again = bench.store.steps.start_call, bench.store.steps.ask_again
+
+    async def late_ask(*args: Any, **options: Any) -> None:
+        bench.store.steps.start_call = start_call  # type: ignore[method-assign]
+        await store_rule(bench, "send", "ask")
+        await start_call(*args, **options)
+
+    async def late_approvers(*args: Any, **options: Any) -> None:
+        bench.store.steps.ask_again = ask_again  # type: ignore[method-assign]
+        await store_rule(bench, "*", "ask", approval=ANN)
+        await ask_again(*args, **options)
+
+    bench.store.steps.start_call = late_ask  # type: ignore[method-assign]
+    bench.store.steps.ask_again = late_approvers  # type: ignore[method-assign]
+    await Driver(bench.engine, held).drive()
+    assert [gate.approval for gate in await bench.gates(run_id)] == [ANN]

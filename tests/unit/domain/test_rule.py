@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from signoff.domain.approval import Approval
 from signoff.domain.mode import Mode
-from signoff.domain.rule import Rule, Standing, Verdict, denied_by
+from signoff.domain.rule import Rule, Standing, Verdict, asked_by, denied_by
 from signoff.domain.rule import judge as judge_call
 from signoff.domain.subject import Subject
 from signoff.domain.suggestion import suggested_rules
@@ -214,3 +215,51 @@ def test_other_peoples_rules_do_not_count(
     assert judge("t", read_only=read_only, standing=run, rules=mine) == first
     again = judge("t", read_only=read_only, standing=run, rules=shuffled)
     assert again.verdict is first.verdict
+
+
+ANN = Approval(any_of=("user:ann",))
+BEN = Approval(any_of=("user:ben",))
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [
+        ([("t", None), ("t(a=*)", ANN), ("*", BEN)], 2),
+        ([("t", BEN), ("t(a=*)", ANN)], 1),
+        ([("t", None), ("t(a=*)", None)], 1),
+        # "a" is left out, so a rule about it may cover the call.
+        ([("t", None), ("t(b=*)", ANN)], 1),
+    ],
+)
+def test_of_rules_that_ask_the_oldest_with_approvers_is_named(
+    texts: list[tuple[str, Approval | None]], named: int
+) -> None:
+    """However the rules lie, and whoever asks for the name."""
+    rules = [
+        replace(rule(n, ASK, tool=text), approval=approval)
+        for n, (text, approval) in enumerate(texts, start=1)
+    ]
+    call = Subject("t", {"a": "x"})
+    found = judge_call(call, read_only=False, standing=standing(), rules=rules, now_ms=NOW)
+    assert (found.verdict, found.grant) == (ASK, f"rule:{named}")
+    assert asked_by(call, user_id=None, rules=rules, now_ms=NOW) is rules[named - 1]
+
+
+def test_a_rule_with_approvers_that_may_cover_a_call_comes_before_one_that_does() -> None:
+    """A command that cannot be read is not taken out of the hands of those who are to decide."""
+    sure = rule(1, ASK, tool="Bash")
+    perhaps = replace(rule(2, ASK, tool="Bash(rm:*)"), approval=ANN)
+    call = Subject("Bash", {"command": "$x y"}, kind="shell", parameter="command")
+    found = asked_by(call, user_id=None, rules=[sure, perhaps], now_ms=NOW)
+    assert found is perhaps
+
+
+def test_limits_are_the_same_whatever_the_order_of_the_names() -> None:
+    """No limits ask for none; others must be the rule's."""
+    both = Approval(any_of=("user:a", "user:b"), quorum=2)
+    kept = replace(rule(1, ASK), approval=both)
+    assert kept.has_limits(None, None, None)
+    assert kept.has_limits(None, None, replace(both, any_of=("user:b", "user:a")))
+    assert not kept.has_limits(None, None, replace(both, quorum=1))
+    assert not kept.has_limits(5, None, None)
+    assert not rule(1, ASK).has_limits(None, None, both)
