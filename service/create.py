@@ -31,6 +31,7 @@ CODES = (
     "invalid_idempotency_key",
     "invalid_script",
     "not_found",
+    "unknown_approver",
     "unknown_model",
     "reserved_tool",
     "unknown_tool",

@@ -131,6 +131,15 @@ class Accounts:
                 )
         return sorted(rows, key=lambda row: (row.created_at, row.id))
 
+    async def live_keys(self, account: str) -> frozenset[str]:
+        """The ids of the account's keys that are not revoked."""
+        digests = await self._connection.call("SMEMBERS", keys.account_keys(account))
+        found = [digest.decode() for digest in digests]
+        revoked = await self._connection.calls(
+            *(("HGET", keys.api_key(digest), "revoked") for digest in found)
+        )
+        return frozenset(d[:16] for d, at in zip(found, revoked, strict=True) if at is None)
+
     async def revoke_key(self, key_id: str, *, now_ms: int) -> bool:
         """Revokes the key; False when there is none of that id."""
         for account_id in pairs(await self._connection.call("HGETALL", keys.accounts())).values():
