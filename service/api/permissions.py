@@ -23,6 +23,8 @@ from signoff.domain.question import check_plan, check_questions
 from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
 from signoff.domain.rulecheck import ASKS_A_PERSON, KnownTool, check_rule
 from signoff.domain.timestamp import read_iso
+from signoff.domain.uncovered import uncovered
+from signoff.mcpserver import server_of
 from signoff.subject import subject
 from signoff.wire.page import PageBody
 from signoff.wire.policy import (
@@ -98,7 +100,10 @@ async def post(call: Call) -> Json:
     ),
 )
 async def evaluate(call: Call) -> Json:
-    """What would become of a call, by the stored rules or by given ones; changes nothing."""
+    """What would become of a call, by the stored rules or by given ones; changes nothing.
+
+    A tool of a configured MCP server counts as one with effects, and its input is not checked.
+    """
     body = await call.body(Evaluate)
     asked = body.call
     tool = call.context.toolbox.get(asked.tool)
@@ -106,10 +111,11 @@ async def evaluate(call: Call) -> Json:
         check = check_questions if asked.tool == ASK_TOOL else check_plan
         _check_input(check, asked.input)
         return Json(_evaluation("ask", None, f"{asked.tool} always asks a person"))
-    if tool is None:
+    if tool is None and server_of(asked.tool) not in call.context.mcp_servers:
         msg = f"call.tool: there is no tool called {asked.tool[:128]!r}"
         raise InvalidFieldError(msg, code="unknown_tool", field="call.tool")
-    _check_input(tool.check, asked.input)
+    # What a tool of an MCP server takes and does is known to the workers only.
+    _check_input(_anything if tool is None else tool.check, asked.input)
     rules = await _assumed(call, body)
     mode = Mode(body.mode or "approval")
     standing = Standing(
@@ -120,15 +126,23 @@ async def evaluate(call: Call) -> Json:
         remembered={},
     )
     shown, now_ms = subject(asked.tool, tool, asked.input), call.context.now_ms()
-    if tool.external:
+    if tool is not None and tool.external:
         deny = denied_by(shown, user_id=body.user_id, rules=rules, now_ms=now_ms)
         if deny is not None:
-            return Json(_evaluation("deny", deny, f"deny rule {deny.id}"))
+            return Json(_evaluation("deny", deny, deny.named))
         return Json(_evaluation("ask", None, "an external tool waits for its result from outside"))
-    found = judge(shown, read_only=tool.read_only, standing=standing, rules=rules, now_ms=now_ms)
+    read_only = tool is not None and tool.read_only
+    found = judge(shown, read_only=read_only, standing=standing, rules=rules, now_ms=now_ms)
     # A call that needs a plan first is refused as it stands.
     verdict = "deny" if found.verdict is Verdict.PLAN_FIRST else found.verdict.value
-    return Json(_evaluation(verdict, found.rule, found.why))
+    why = [found.why]
+    if found.verdict is Verdict.ASK and found.rule is None:
+        why += uncovered(shown, rules, user_id=body.user_id, now_ms=now_ms)
+    return Json(_evaluation(verdict, found.rule, "; ".join(why)))
+
+
+def _anything(_: dict[str, Any]) -> None:
+    """The check of an input that nobody here can check."""
 
 
 def _evaluation(verdict: str, rule: Rule | None, why: str) -> EvaluationBody:
@@ -168,7 +182,7 @@ async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
         rules.append(
             Rule(
                 # Not stored, so without an id that anybody could look up.
-                id=-n,
+                id=-(n + 1),
                 tool=item.tool,
                 effect=effect,
                 user_id=body.user_id,
