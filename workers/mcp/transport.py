@@ -29,7 +29,8 @@ NOT_MADE = -32090
 #: A result is cut far below this; more is a mistake or an attack on the worker's memory.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SESSION = "mcp-session-id"
-_TETHER = str(Path(__file__).with_name("tether.py"))
+#: Before the id of this process, the server's name and its command.
+_START = ("-I", "-S", str(Path(__file__).with_name("tether.py")))
 
 
 @asynccontextmanager
@@ -44,7 +45,7 @@ async def open_streams(
     if server.command is not None:
         parameters = StdioServerParameters(
             command=sys.executable,
-            args=["-I", "-S", _TETHER, str(os.getpid()), server.command, *server.args],
+            args=[*_START, str(os.getpid()), server.name, server.command, *server.args],
             env=dict(server.env),
             cwd=server.cwd,
         )

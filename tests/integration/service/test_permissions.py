@@ -1,6 +1,7 @@
 """Stored rules: made once, listed by scope, revoked."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -294,6 +295,6 @@ async def test_a_dry_run_takes_tools_of_configured_mcp_servers(redis_url):
             found = await evaluate(world, "mcp__shop__order", {"id": 1}, *rules, mode=mode)
             assert found["verdict"] == verdict
         for name in ("mcp__other__order", "mcp__shop", "mcp__shop__", "mcp__shop__a__b c"):
-            body = {"call": {"tool": name, "input": {}}}
+            body: dict[str, Any] = {"call": {"tool": name, "input": {}}}
             answer = await world.api.post("/v1/permissions/evaluate", json=body)
             refused(answer, 422, "unknown_tool", "call.tool")
