@@ -246,8 +246,8 @@ def check_tools(
     for n, name in enumerate(names):
         known = name in context.toolbox or name in external
         if not known and server_of(name) not in context.mcp_servers:
-            msg = f"tools.{n}: no tool is called {name[:64]!a}"
-            raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
+            msg = f"tools[{n}]: no tool is called {name[:64]!a}"
+            raise InvalidFieldError(msg, code="unknown_tool", field=f"tools[{n}]")
     return list(dict.fromkeys(names))
 
 
@@ -255,8 +255,8 @@ def check_servers(context: Context, names: Sequence[str]) -> list[str]:
     """The names, each once; raises InvalidFieldError for one that no configured server has."""
     for n, name in enumerate(names):
         if name not in context.mcp_servers:
-            msg = f"mcp_servers.{n}: no MCP server is called {name[:64]!a}"
-            raise InvalidFieldError(msg, field=f"mcp_servers.{n}")
+            msg = f"mcp_servers[{n}]: no MCP server is called {name[:64]!a}"
+            raise InvalidFieldError(msg, field=f"mcp_servers[{n}]")
     return list(dict.fromkeys(names))
 
 

@@ -19,6 +19,7 @@ from signoff.domain.error import (
 )
 from signoff.domain.gate import ASK_TOOL
 from signoff.domain.mode import Mode
+from signoff.domain.path import below
 from signoff.domain.question import check_plan, check_questions
 from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
 from signoff.domain.rulecheck import ASKS_A_PERSON, KnownTool, check_rule
@@ -162,7 +163,7 @@ def _check_input(check: Callable[[dict[str, Any]], object], tool_input: dict[str
         check(tool_input)
         canonical(tool_input)
     except (InvalidToolInputError, NotCanonicalError) as error:
-        field = f"call.input.{error.field}" if error.field else "call.input"
+        field = below("call.input", error.field)
         raise InvalidFieldError(
             f"call.input: {error.message}", code=error.code, field=field
         ) from error

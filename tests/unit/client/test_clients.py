@@ -332,9 +332,12 @@ def test_a_failed_connection_names_the_place():
 
     transport = httpx.MockTransport(away)
     url = "http://me:secret@signoff.test:8123/v1"
-    with Client(base_url=url, api_key=KEY, transport=transport, retries=0) as found:
-        with pytest.raises(e.ConnectionFailedError, match="http://signoff.test:8123") as raised:
-            found.runs.get(1)
+    found = Client(base_url=url, api_key=KEY, transport=transport, retries=0)
+    with (
+        found,
+        pytest.raises(e.ConnectionFailedError, match=r"http://signoff\.test:8123") as raised,
+    ):
+        found.runs.get(1)
     assert "secret" not in str(raised.value)
 
 

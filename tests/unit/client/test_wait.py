@@ -252,7 +252,7 @@ def test_time_that_is_up_for_want_of_other_approvers_says_so():
     one = {"by": "user:a", "at": "now", "digest": "d1"}
     half = gate(approvers=approvers, approvals=[one])
     world = World(get=[run("awaiting_approval", "2")], permissions=[[half]], approve=[half])
-    with pytest.raises(e.WaitTimeoutError, match="req_1 .* had 1 of the 2 approvals"):
+    with pytest.raises(e.WaitTimeoutError, match=r"req_1 .* had 1 of the 2 approvals"):
         world.play(wait(7, timeout=60, on_approval=lambda _: True))
     settled = gate(status="allowed", approvers=approvers)
     world = World(get=[run("awaiting_approval", "2")], permissions=[[half]], approve=[settled])
