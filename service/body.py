@@ -8,12 +8,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope
 
 from signoff.domain.error import InvalidError, InvalidFieldError, MalformedBodyError
+from signoff.domain.path import below, dotted
+from signoff.domain.wording import worded
 from signoff.strictjson import MAX_BYTES, loads
 
 M = TypeVar("M", bound=BaseModel)
 _SHOWN_PATH = 200
-#: Lists whose items are named as ``decisions[0]``, like those of refused batches.
-_INDEXED = ("decisions", "confirm_results", "execution_results", "answers")
 _MAX_LENGTH_DIGITS = 12
 
 
@@ -102,19 +102,14 @@ def check(model: type[M], value: Any, *, under: str = "") -> M:
 
 def _invalid(error: ValidationError, under: str) -> InvalidFieldError:
     # Never the input: it may hold what must not be repeated into logs and answers.
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    path = under
-    for part in first["loc"]:
-        if str(part).startswith("<"):
-            continue  # which member of a union, by our own name for it
-        if isinstance(part, int) and path.endswith(_INDEXED):
-            path += f"[{part}]"
-        else:
-            path += f".{part}" if path else str(part)
+    first = error.errors(include_url=False, include_input=False)[0]
+    # Without our own names for the members of a union.
+    loc = tuple(part for part in first["loc"] if not str(part).startswith("<"))
+    path = below(under, dotted(loc)) if under else dotted(loc) or ""
     message = {"missing": "is required", "extra_forbidden": "is not a known field"}.get(
-        first["type"], first["msg"]
+        first["type"], worded(first["type"], first["msg"], first.get("ctx", {}))
     )
-    path = path[:_SHOWN_PATH]
+    path = path[:_SHOWN_PATH]  # keys are strangers' too
     return InvalidFieldError(f"{path}: {message}" if path else message, field=path or None)
 
 

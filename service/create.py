@@ -32,6 +32,7 @@ CODES = (
     "invalid_script",
     "invalid_url",
     "not_found",
+    "unknown_approver",
     "unknown_model",
     "reserved_tool",
     "unknown_tool",

@@ -23,6 +23,7 @@ from signoff.domain.error import (
 )
 from signoff.domain.frame import frame, result_frames
 from signoff.domain.gate import Gate, GateState
+from signoff.domain.path import below
 from signoff.domain.rule import Verdict
 from signoff.store import decisions as stored
 from signoff.store.records import RunRecord
@@ -107,7 +108,7 @@ async def decide_batch(context: Context, docket: Docket) -> Ruling:
         raise SignoffError(
             f"{at}: {first.message}",
             code=first.code,
-            field=f"{at}.{field}" if field else at,
+            field=below(at, field),
             details={**first.details, RESULTS if docket.under == RESULTS else "decisions": rows},
         ) from None
 

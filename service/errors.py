@@ -65,6 +65,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "reserved_tool": 422,
         "too_many_permissions": 422,
         "too_many_webhooks": 422,
+        "unknown_approver": 422,
         "unknown_model": 422,
         "unknown_tool": 422,
         "validation_error": 422,

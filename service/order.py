@@ -91,6 +91,7 @@ async def start_of(context: Context, order: Order) -> Start:
     model = order.model or _model(context, agent.model, body)
     limits = await _limits(context, order, agent)
     declared = _external_tools(context, order, agent)
+    await check_named(context, order.account, body.approvers)
     tools = agent.tools
     if body.tools is not None:
         own = own_names(_servers(order, agent))
@@ -219,6 +220,26 @@ def check_approvers(given: Approvers | None) -> Approval | None:
     return checked_approval(None if given is None else given.model_dump())
 
 
+async def check_named(context: Context, account: str, given: Approvers | None) -> None:
+    """Raises InvalidFieldError ``unknown_approver`` for a key or an endpoint that can never decide.
+
+    The key must be one of the account's that are not revoked, the endpoint one of the account's.
+    End users are names of the account's own, and any will do.
+    """
+    named = [] if given is None or given.any_of is None else given.any_of
+    kinds = [name.partition(":") for name in named]
+    hooks = [int(of) for kind, _, of in kinds if kind == "webhook"]
+    known = {f"webhook:{n}" for n in await context.store.endpoints.owned(account, hooks)}
+    if any(kind == "key" for kind, _, _ in kinds):
+        known.update(f"key:{n}" for n in await context.store.accounts.live_keys(account))
+    for n, (kind, _, _) in enumerate(kinds):
+        if kind != "user" and named[n] not in known:
+            field = f"approvers.any_of[{n}]"
+            what = "active key" if kind == "key" else "webhook endpoint"
+            msg = f"{field}: the account has no {what} of this id"
+            raise InvalidFieldError(msg, code="unknown_approver", field=field)
+
+
 def check_tools(
     context: Context,
     names: Sequence[str],
@@ -237,8 +258,8 @@ def check_tools(
         known = name in context.toolbox or name in external
         server = server_of(name)
         if not known and server not in context.mcp_servers and server not in own:
-            msg = f"tools.{n}: no tool is called {name[:64]!a}"
-            raise InvalidFieldError(msg, code="unknown_tool", field=f"tools.{n}")
+            msg = f"tools[{n}]: no tool is called {name[:64]!a}"
+            raise InvalidFieldError(msg, code="unknown_tool", field=f"tools[{n}]")
     return list(dict.fromkeys(names))
 
 

@@ -55,21 +55,21 @@ def read_servers(
     for n, item in enumerate(given):
         if isinstance(item, str):
             if item not in context.mcp_servers:
-                msg = f"mcp_servers.{n}: no MCP server is called {item[:64]!a}"
-                raise InvalidFieldError(msg, field=f"mcp_servers.{n}")
+                msg = f"mcp_servers[{n}]: no MCP server is called {item[:64]!a}"
+                raise InvalidFieldError(msg, field=f"mcp_servers[{n}]")
             found[item] = item
             continue
         own += 1
         if own > MAX_OWN:
-            msg = f"mcp_servers.{n}: at most {MAX_OWN} servers of one's own"
-            raise InvalidFieldError(msg, field=f"mcp_servers.{n}")
-        field = f"mcp_servers.{n}.name"
+            msg = f"mcp_servers[{n}]: at most {MAX_OWN} servers of one's own"
+            raise InvalidFieldError(msg, field=f"mcp_servers[{n}]")
+        field = f"mcp_servers[{n}].name"
         if not is_server_name(item.name):
             msg = f"{field}: up to 32 of a-z, 0-9, hyphens and single underscores within"
             raise InvalidFieldError(msg, field=field)
         if item.name in found or item.name in context.mcp_servers:
             raise InvalidFieldError(f"{field}: the name is taken", field=field)
-        found[item.name] = _own(context, account, item, kept, f"mcp_servers.{n}")
+        found[item.name] = _own(context, account, item, kept, f"mcp_servers[{n}]")
     return list(found.values())
 
 

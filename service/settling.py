@@ -22,6 +22,7 @@ from signoff.domain.error import (
 )
 from signoff.domain.expiry import auto_resolved
 from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.path import below
 from signoff.domain.rule import Rule, Verdict, denied_by
 from signoff.domain.suggestion import suggested_rules
 from signoff.shape import shape_of
@@ -144,7 +145,7 @@ def _check_edit(inputs: Inputs, tool_input: Mapping[str, Any]) -> None:
     try:
         inputs.check(tool_input)
     except InvalidToolInputError as error:
-        field = f"input.{error.field}" if error.field else "input"
+        field = below("input", error.field)
         msg = f"input: {error.message}"
         raise InvalidFieldError(msg, code=error.code, field=field) from error
 
@@ -169,7 +170,7 @@ def _check_output(gate: Gate, output: Any) -> None:
         return
     wrong = shape_of(gate.output_schema, field="output_schema").misfit(output)
     if wrong is not None:
-        field = f"result.output.{wrong.field}" if wrong.field else "result.output"
+        field = below("result.output", wrong.field)
         msg = f"the output is not what the tool declares: {wrong}"
         raise InvalidFieldError(msg, field=field)
 

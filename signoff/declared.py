@@ -81,7 +81,7 @@ def check_external_tools(
         raise InvalidFieldError(msg, field="external_tools")
     seen: set[str] = set()
     for n, item in enumerate(declared):
-        at = f"external_tools.{n}"
+        at = f"external_tools[{n}]"
         _check_name(item["name"], at, seen=seen, loaded=loaded)
         shape_of(item["input_schema"], field=f"{at}.input_schema", closed=True)
         if item["input_schema"].get("type") != "object":

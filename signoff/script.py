@@ -54,7 +54,7 @@ def script_length(metadata: Mapping[str, Any] | None) -> int | None:
 
 def script_turn(metadata: Mapping[str, Any] | None, index: int) -> ScriptedTurn:
     """Turn ``index`` of the script; reads no other turn, as it is asked for on every step."""
-    path = f"metadata.script.{index}"
+    path = f"metadata.script[{index}]"
     turn = _mapping((metadata or {})["script"][index], path)
     text = _text(turn, "text", path, default="")
     plan = _text(turn, "plan", path, default=None)
@@ -76,7 +76,7 @@ def _calls(value: Any, path: str) -> list[dict[str, Any]]:
         _refuse("must be a list of tool calls", path)
     calls = []
     for index, item in enumerate(value):
-        at = f"{path}.{index}"
+        at = f"{path}[{index}]"
         call = _mapping(item, at)
         name = _text(call, "name", at, default=None)
         if not name:

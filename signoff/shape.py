@@ -13,7 +13,8 @@ from signoff import strictjson
 from signoff.canonical import canonical
 from signoff.domain.error import InvalidFieldError, MalformedBodyError, NotCanonicalError
 from signoff.domain.jsontext import size_of
-from signoff.domain.path import Path, dotted
+from signoff.domain.path import Path, below, dotted
+from signoff.domain.wording import NO_CHOICE, SEVERAL_CHOICES
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 32
@@ -112,7 +113,7 @@ def shape_of(schema: Any, *, field: str, closed: bool = False) -> Shape:
             _refuse(f"the schema is longer than {MAX_BYTES} bytes", ())
         return _compiled(text, closed)
     except (InvalidFieldError, NotCanonicalError) as error:
-        place = f"{field}.{error.field}" if error.field else field
+        place = below(field, error.field)
         raise InvalidFieldError(f"{place}: {error.message}", field=place) from None
 
 
@@ -140,6 +141,8 @@ def _compiled(text: bytes, closed: bool) -> Shape:
         message = error.message
         if "regex" in message:  # the library repeats the pattern and gives no reason
             message = "the pattern is not one that can be matched in linear time, or is too large"
+        elif isinstance(error.kind, engine.ValidationErrorKind.AnyOf):
+            message = "this is not what JSON Schema takes here"
         _refuse(message, tuple(error.instance_path))
     except ValueError as error:
         _refuse(str(error), ())
@@ -280,6 +283,12 @@ def _misfit(error: engine.ValidationError) -> Misfit:
         and kind.unexpected
     ):
         path, message = (*path, kind.unexpected[0]), "is not a field that the schema knows"
+    elif isinstance(
+        kind, engine.ValidationErrorKind.AnyOf | engine.ValidationErrorKind.OneOfNotValid
+    ):
+        message = NO_CHOICE
+    elif isinstance(kind, engine.ValidationErrorKind.OneOfMultipleValid):
+        message = SEVERAL_CHOICES
     return Misfit(field=dotted(path), message=message[:_MESSAGE_CHARS])
 
 

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from signoff.domain.error import InvalidToolInputError, SignoffError
 from signoff.domain.path import Path, dotted
+from signoff.domain.wording import worded
 
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _NO_DEFAULT = inspect.Parameter.empty
@@ -169,7 +170,7 @@ def _close(node: object) -> None:
 
 
 def _invalid(error: ValidationError, tool_input: Mapping[str, Any]) -> InvalidToolInputError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     kind = first["type"]
     if kind == "json_invalid":
         return InvalidToolInputError("the input is not JSON: it holds a lone surrogate")
@@ -179,7 +180,7 @@ def _invalid(error: ValidationError, tool_input: Mapping[str, Any]) -> InvalidTo
     elif kind in _UNKNOWN:
         message = "is not a parameter of this tool"
     else:
-        message = first["msg"]
+        message = worded(kind, first["msg"], first.get("ctx", {}))
     return InvalidToolInputError(f"{field}: {message}" if field else message, field=field)
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from service.context import Call
 from service.describe import agent_body, agent_summary
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, choice, flag, ok, operation
-from service.order import check_approvers, check_tools
+from service.order import check_approvers, check_named, check_tools
 from service.render import Json, page_body
 from service.servers import read_servers
 from signoff.declared import check_external_tools
@@ -24,7 +24,14 @@ _PROJECTIONS = frozenset({"summary"})
 #: What a template would bring itself.
 _PERSONA = frozenset({"name", "instructions", "tools", "role", "goals", "allowed_senders"})
 #: What makes an agent's fields unusable.
-_REFUSED = ("end_user_required", "invalid_url", "reserved_tool", "unknown_model", "unknown_tool")
+_REFUSED = (
+    "end_user_required",
+    "invalid_url",
+    "reserved_tool",
+    "unknown_approver",
+    "unknown_model",
+    "unknown_tool",
+)
 #: What null leaves as it is: these are never empty.
 _NEVER_EMPTY = frozenset({"name", "default_permission_mode"})
 
@@ -53,6 +60,7 @@ async def post(call: Call) -> Json:
     _check_template(body)
     fields = _fields(call, body, None)
     Limits.read(fields).checked()
+    await check_named(call.context, call.account, body.approvers)
     store = call.context.store
     await store.users.touch(call.account, body.user_id)
     agent = await store.agents.create(account=call.account, user_id=body.user_id, fields=fields)
@@ -108,6 +116,7 @@ async def patch(call: Call) -> Json:
     changes = _fields(call, body, agent)
     if Limits().fields.keys() & changes.keys():
         Limits.read({**agent.profile, **changes}).checked()
+    await check_named(call.context, call.account, body.approvers)
     return await _shown(call, await call.context.store.agents.change(agent, changes))
 
 

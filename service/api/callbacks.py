@@ -178,6 +178,8 @@ async def _decide(context: Context, claim: Claim) -> Json:
     except SignoffError as error:
         if status_of(error) >= _KEPT_BELOW:
             raise
+        if error.field is not None:
+            error.field = f"data.{error.field}"
         return refusal(error, request_id=f"req_{context.new_id()}", route=f"POST {PATH}")
     return Json(decided_body(ruling.resumed, ruling.gates))
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from service.context import Call
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, ok, operation
+from service.order import check_named
 from service.render import Json, approvers_body, page_body, policy_body
 from signoff.canonical import canonical
 from signoff.domain.approval import Approval, checked_approval
@@ -20,10 +21,13 @@ from signoff.domain.error import (
 )
 from signoff.domain.gate import ASK_TOOL
 from signoff.domain.mode import Mode
+from signoff.domain.path import below
 from signoff.domain.question import check_plan, check_questions
 from signoff.domain.rule import Rule, Standing, Verdict, denied_by, judge
 from signoff.domain.rulecheck import ASKS_A_PERSON, KnownTool, check_limits, check_rule
 from signoff.domain.timestamp import read_iso
+from signoff.domain.uncovered import uncovered
+from signoff.mcpserver import server_of
 from signoff.subject import subject
 from signoff.wire.body import Approvers
 from signoff.wire.page import PageBody
@@ -48,6 +52,7 @@ MAX_PER_ACCOUNT = 10_000
         "invalid_pattern",
         "lookalike_name",
         "pattern_never_matches",
+        "unknown_approver",
         "permission_differs",
         "reserved_tool",
         "too_many_permissions",
@@ -62,6 +67,7 @@ async def post(call: Call) -> Json:
     now_ms = call.context.now_ms()
     expires_ms = _expiry(body.expires_at, now_ms)
     approval = _approval(body.approvers)
+    await check_named(call.context, call.account, body.approvers)
     check_limits(effect, max_uses=body.max_uses, approval=approval)
     known = (await call.context.store.catalog.rules(call.account, 1)).rules
     if len(known) >= MAX_PER_ACCOUNT:  # expired ones count until they are revoked
@@ -102,7 +108,10 @@ async def post(call: Call) -> Json:
     ),
 )
 async def evaluate(call: Call) -> Json:
-    """What would become of a call, by the stored rules or by given ones; changes nothing."""
+    """What would become of a call, by the stored rules or by given ones; changes nothing.
+
+    A tool of a configured MCP server counts as one with effects, and its input is not checked.
+    """
     body = await call.body(Evaluate)
     asked = body.call
     tool = call.context.toolbox.get(asked.tool)
@@ -110,10 +119,11 @@ async def evaluate(call: Call) -> Json:
         check = check_questions if asked.tool == ASK_TOOL else check_plan
         _check_input(check, asked.input)
         return Json(_evaluation("ask", None, f"{asked.tool} always asks a person"))
-    if tool is None:
+    if tool is None and server_of(asked.tool) not in call.context.mcp_servers:
         msg = f"call.tool: there is no tool called {asked.tool[:128]!r}"
         raise InvalidFieldError(msg, code="unknown_tool", field="call.tool")
-    _check_input(tool.check, asked.input)
+    # What a tool of an MCP server takes and does is known to the workers only.
+    _check_input(_anything if tool is None else tool.check, asked.input)
     rules = await _assumed(call, body)
     mode = Mode(body.mode or "approval")
     standing = Standing(
@@ -124,15 +134,23 @@ async def evaluate(call: Call) -> Json:
         remembered={},
     )
     shown, now_ms = subject(asked.tool, tool, asked.input), call.context.now_ms()
-    if tool.external:
+    if tool is not None and tool.external:
         deny = denied_by(shown, user_id=body.user_id, rules=rules, now_ms=now_ms)
         if deny is not None:
-            return Json(_evaluation("deny", deny, f"deny rule {deny.id}"))
+            return Json(_evaluation("deny", deny, deny.named))
         return Json(_evaluation("ask", None, "an external tool waits for its result from outside"))
-    found = judge(shown, read_only=tool.read_only, standing=standing, rules=rules, now_ms=now_ms)
+    read_only = tool is not None and tool.read_only
+    found = judge(shown, read_only=read_only, standing=standing, rules=rules, now_ms=now_ms)
     # A call that needs a plan first is refused as it stands.
     verdict = "deny" if found.verdict is Verdict.PLAN_FIRST else found.verdict.value
-    return Json(_evaluation(verdict, found.rule, found.why))
+    why = [found.why]
+    if found.verdict is Verdict.ASK and found.rule is None:
+        why += uncovered(shown, rules, user_id=body.user_id, now_ms=now_ms)
+    return Json(_evaluation(verdict, found.rule, "; ".join(why)))
+
+
+def _anything(_: dict[str, Any]) -> None:
+    """The check of an input that nobody here can check."""
 
 
 def _evaluation(verdict: str, rule: Rule | None, why: str) -> EvaluationBody:
@@ -153,7 +171,7 @@ def _check_input(check: Callable[[dict[str, Any]], object], tool_input: dict[str
         check(tool_input)
         canonical(tool_input)
     except (InvalidToolInputError, NotCanonicalError) as error:
-        field = f"call.input.{error.field}" if error.field else "call.input"
+        field = below("call.input", error.field)
         raise InvalidFieldError(
             f"call.input: {error.message}", code=error.code, field=field
         ) from error
@@ -175,7 +193,7 @@ async def _assumed(call: Call, body: Evaluate) -> Sequence[Rule]:
         rules.append(
             Rule(
                 # Not stored, so without an id that anybody could look up.
-                id=-n,
+                id=-(n + 1),
                 tool=item.tool,
                 effect=effect,
                 user_id=body.user_id,

@@ -162,6 +162,6 @@ async def _load(call: Call, query: Query) -> Endpoint:
 def _events(names: Sequence[str]) -> list[str]:
     for n, name in enumerate(names):
         if name not in events.EVENT_TYPES:
-            msg = f"events.{n}: no event is called {name[:64]!a}"
-            raise InvalidFieldError(msg, field=f"events.{n}")
+            msg = f"events[{n}]: no event is called {name[:64]!a}"
+            raise InvalidFieldError(msg, field=f"events[{n}]")
     return list(dict.fromkeys(names))

@@ -95,7 +95,7 @@ class _Driver:
         try:
             return answer_of(await self.http.request(**request_args(send, self.options)))
         except httpx.HTTPError as error:
-            raise failure(error) from error
+            raise failure(error, self.options) from error
 
 
 class AsyncRuns(RunCalls, AsyncResource):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from signoff.client.effects import Perform, Steps
 from signoff.client.op import Op
+from signoff.client.signature import signature_of
 from signoff.client.values import Page
 
 P = ParamSpec("P")
@@ -61,13 +63,41 @@ def _after(op: Op[Page[T]], page: Page[T], seen: set[int | str]) -> Op[Page[T]] 
     return replace(op, query={**op.query, "starting_after": str(cursor)})
 
 
-class Method(Generic[P, T]):
-    """A call, as a method of both kinds of clients; its signature is that of ``make``."""
+class Bound(Generic[P]):
+    """What the kinds of methods share: bound ones show their own name, text and parameters."""
 
-    def __init__(self, make: Callable[P, Op[T]]) -> None:
+    #: What the result is within: for the sync client, and for the async one.
+    around = ("", "")
+
+    def __init__(self, make: Callable[P, Any]) -> None:
         self._make = make
+        self._named = make.__name__
+        self._signatures: dict[str, inspect.Signature] = {}
         self.__doc__ = make.__doc__
         self.__wrapped__ = make
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._named = name
+
+    def _dressed(self, call: Callable[P, Any], owner: Resource | AsyncResource) -> Any:
+        around = self.around[isinstance(owner, AsyncResource)]
+        signature = self._signatures.get(around)
+        if signature is None:
+            signature = self._signatures[around] = signature_of(self._make, around=around)
+        call.__doc__, call.__name__ = self.__doc__, self._named
+        call.__qualname__ = f"{type(owner).__qualname__}.{self._named}"
+        call.__module__ = type(owner).__module__
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+
+class Method(Bound[P], Generic[P, T]):
+    """A call, as a method of both kinds of clients; its signature is that of ``make``."""
+
+    _make: Callable[P, Op[T]]
+
+    def __init__(self, make: Callable[P, Op[T]]) -> None:
+        super().__init__(make)
 
     @overload
     def __get__(self, owner: None, kind: type[Any]) -> Self: ...
@@ -86,17 +116,16 @@ class Method(Generic[P, T]):
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             return driver.run(performing(make(*args, **kwargs)))
 
-        call.__doc__, call.__name__ = make.__doc__, make.__name__
-        return call
+        return self._dressed(call, owner)
 
 
-class Procedure(Generic[P, T]):
+class Procedure(Bound[P], Generic[P, T]):
     """Several steps, as a method of both kinds of clients."""
 
+    _make: Callable[P, Steps[T]]
+
     def __init__(self, make: Callable[P, Steps[T]]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
-        self.__wrapped__ = make
+        super().__init__(make)
 
     @overload
     def __get__(self, owner: None, kind: type[Any]) -> Self: ...
@@ -115,17 +144,17 @@ class Procedure(Generic[P, T]):
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             return driver.run(make(*args, **kwargs))
 
-        call.__doc__, call.__name__ = make.__doc__, make.__name__
-        return call
+        return self._dressed(call, owner)
 
 
-class Each(Generic[P, T]):
+class Each(Bound[P], Generic[P, T]):
     """A list, as a method that walks all its pages."""
 
+    around = ("Iterator", "AsyncIterator")
+    _make: Callable[P, Op[Page[T]]]
+
     def __init__(self, make: Callable[P, Op[Page[T]]]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
-        self.__wrapped__ = make
+        super().__init__(make)
 
     @overload
     def __get__(self, owner: None, kind: type[Any]) -> Self: ...
@@ -143,8 +172,7 @@ class Each(Generic[P, T]):
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             return walk(driver, make(*args, **kwargs))  # type: ignore[arg-type]
 
-        call.__doc__, call.__name__ = make.__doc__, make.__name__
-        return call
+        return self._dressed(call, owner)
 
 
 def _walk(driver: Driver, op: Op[Page[T]]) -> Iterator[T]:

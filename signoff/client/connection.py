@@ -91,7 +91,10 @@ def answer_of(response: httpx.Response) -> Answer:
     )
 
 
-def failure(error: httpx.HTTPError | httpx.InvalidURL) -> ConnectionFailedError:
-    """Our exception for one of httpx; never with the key in it."""
+def failure(error: httpx.HTTPError | httpx.InvalidURL, options: Options) -> ConnectionFailedError:
+    """Our exception for one of httpx: with the place of the service, never with the key in it."""
     kind = RequestTimeoutError if isinstance(error, httpx.TimeoutException) else None
-    return (kind or ConnectionFailedError)(f"{type(error).__name__}: {error}")
+    url = httpx.URL(options.base_url)
+    place = f"{url.scheme}://{url.netloc.decode('ascii')}"
+    why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return (kind or ConnectionFailedError)(f"no answer from {place}: {why}")

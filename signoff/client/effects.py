@@ -11,7 +11,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from signoff.client.errors import ConnectionFailedError, UnexpectedAnswerError, error_of
+from signoff.client.errors import (
+    ConnectionFailedError,
+    InvalidArgumentError,
+    UnexpectedAnswerError,
+    error_of,
+)
 from signoff.client.op import Op
 from signoff.client.values import PermissionRequest
 from signoff.domain.jsontext import compact
@@ -97,7 +102,7 @@ def exchange(op: Op[T], policy: Policy) -> Steps[T]:
     body = None
     if op.body is not None:
         headers["content-type"] = "application/json"
-        body = compact(op.body).encode()
+        body = _encoded(op.body)
     send = Send(
         method=op.method,
         path=op.path,
@@ -122,6 +127,18 @@ def exchange(op: Op[T], policy: Policy) -> Steps[T]:
                 return read(op, answer)
         yield Sleep(pause_s)
     raise AssertionError
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    try:
+        return compact(body).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        for name, value in body.items():
+            try:
+                compact(value).encode()
+            except (TypeError, ValueError, RecursionError):
+                raise InvalidArgumentError(f"{name} has no JSON form: {error}") from error
+        raise InvalidArgumentError(f"the request has no JSON form: {error}") from error
 
 
 def read(op: Op[T], answer: Answer) -> T:

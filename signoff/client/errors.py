@@ -305,6 +305,12 @@ class TooManyWebhooksError(InvalidRequestError):
     code = "too_many_webhooks"
 
 
+class UnknownApproverError(InvalidRequestError):
+    """An approver is no key or endpoint of the account that could decide."""
+
+    code = "unknown_approver"
+
+
 class UnknownModelError(InvalidRequestError):
     """No model of this name is configured."""
 

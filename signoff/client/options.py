@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, TypedDict
 
+from signoff.client.errors import InvalidArgumentError
 from signoff.client.values import Mode, OnExpiry
 
 
@@ -99,6 +101,16 @@ def known(options: Mapping[str, Any], shape: Any) -> dict[str, Any]:
         if name not in shape.__optional_keys__:
             raise TypeError(f"unexpected keyword argument {name!r}")
     return dict(options)
+
+
+def moment(name: str, value: str | datetime | None) -> str | None:
+    """A time as the service reads it; raises InvalidArgumentError for one without an offset."""
+    if not isinstance(value, datetime):
+        return value
+    if value.utcoffset() is None:
+        msg = f"{name}: a datetime without a time zone says no moment; give it one, such as UTC"
+        raise InvalidArgumentError(msg)
+    return value.isoformat()
 
 
 def given(**options: Any) -> dict[str, Any]:

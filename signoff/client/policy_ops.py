@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from signoff.client.op import Op, at, nothing, one, page, query
-from signoff.client.options import given
+from signoff.client.options import given, moment
 from signoff.client.values import Effect, Evaluation, Mode, Page, Policy
 
 
@@ -15,16 +16,18 @@ def create_policy(
     *,
     user_id: str | None = None,
     effect: Effect | None = None,
-    expires_at: str | None = None,
+    expires_at: str | datetime | None = None,
     max_uses: int | None = None,
     approvers: Mapping[str, Any] | None = None,
 ) -> Op[Policy]:
     """Stores a rule, or finds the one that is stored already.
 
     ``tool`` is a name or a name with a pattern, such as ``Bash(git status:*)``. ``expires_at`` is
-    an ISO 8601 time with its offset; ``max_uses`` bounds how many calls an allow lets start;
-    ``approvers`` ({any_of, quorum, exclude_requester}) may decide what an ask asks about.
+    an ISO 8601 time with its offset, or a datetime that knows its own; ``max_uses`` bounds how
+    many calls an allow lets start; ``approvers`` ({any_of, quorum, exclude_requester}) may decide
+    what an ask asks about. Without ``user_id`` an allow covers all runs without a user.
     """
+    until = moment("expires_at", expires_at)
     return Op(
         method="POST",
         path=at("permissions"),
@@ -33,7 +36,7 @@ def create_policy(
             **given(
                 user_id=user_id,
                 effect=effect,
-                expires_at=expires_at,
+                expires_at=until,
                 max_uses=max_uses,
                 approvers=approvers,
             ),

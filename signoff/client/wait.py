@@ -135,6 +135,8 @@ class _Waiting:
         self._queued = queued
         self._run: Run | None = None
         self._said: dict[str, Op[Any]] = {}
+        #: Gates that were allowed here and need further approvers, by id.
+        self._short: dict[str, PermissionRequest] = {}
         self._deadline: float | None = None
 
     def steps(self) -> Steps[Run]:
@@ -196,9 +198,17 @@ class _Waiting:
                 said = yield Consult(callback, request)
                 op = self._said[request.request_id] = decide(run.id, request, said)
             try:
-                yield Perform(op)
+                found: Any = yield Perform(op)
+                self._note(found)
             except (GateCancelledError, RunNotActiveError):
                 return  # it ended meanwhile; the next look tells how
+
+    def _note(self, found: Any) -> None:
+        """Keeps what is still open although it was allowed: it needs somebody else as well."""
+        if isinstance(found, PermissionRequest):
+            self._short.pop(found.request_id, None)
+            if found.is_pending and found.approvers is not None:
+                self._short[found.request_id] = found
 
     def _callback(self, request: PermissionRequest) -> OnExternal | None:
         options = self._options
@@ -232,6 +242,13 @@ class _Waiting:
         if now >= self._deadline:
             status = "unread" if self._run is None else self._run.status
             msg = f"run {self._run_id} is {status} and its time is up"
+            if status == "awaiting_approval":
+                for gate in self._short.values():
+                    needed = 1 if gate.approvers is None else gate.approvers.quorum
+                    msg += (
+                        f"; {gate.request_id} was allowed here and had {len(gate.approvals)} of "
+                        f"the {needed} approvals that it needs"
+                    )
             raise WaitTimeoutError(msg, run=self._run)
         return self._deadline - now
 

@@ -93,7 +93,7 @@ class Approval:
         for n, name in enumerate(names):
             if _PRINCIPAL.fullmatch(name) is None:
                 msg = "an approver is key:<key id>, webhook:<endpoint id> or user:<user id>"
-                raise InvalidFieldError(msg, field=f"approvers.any_of.{n}")
+                raise InvalidFieldError(msg, field=f"approvers.any_of[{n}]")
         if len(set(names)) != len(names):
             raise InvalidFieldError("an approver is named twice", field="approvers.any_of")
         if not 1 <= self.quorum <= len(names):

@@ -249,7 +249,7 @@ def _accepted(
     for n, rule in enumerate(decision.rules):
         if dict(rule) not in suggested:
             msg = "only rules that are suggested for what is approved can be accepted"
-            raise InvalidFieldError(msg, field=f"rules.{n}")
+            raise InvalidFieldError(msg, field=f"rules[{n}]")
     if decision.remember:
         return tuple(dict(rule) for rule in suggested)
     accepted = [dict(rule) for rule in decision.rules]

@@ -78,7 +78,7 @@ def check_questions(tool_input: Mapping[str, Any]) -> tuple[Question, ...]:
     items = tool_input.get("questions")
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_QUESTIONS:
         raise _bad("questions", f"must be a list of 1 to {MAX_QUESTIONS} questions")
-    questions = tuple(_question(item, f"questions.{n}") for n, item in enumerate(items))
+    questions = tuple(_question(item, f"questions[{n}]") for n, item in enumerate(items))
     if len({q.text for q in questions}) != len(questions):
         raise _bad("questions", "question texts must be unique")
     return questions
@@ -94,7 +94,7 @@ def ask_user_questions(tool_input: Mapping[str, Any]) -> list[dict[str, Any]]:
     items = tool_input.get("questions")
     if not isinstance(items, list):
         raise _bad("questions", "must be a list of questions")
-    asked = [_asked(item, f"questions.{n}") for n, item in enumerate(items)]
+    asked = [_asked(item, f"questions[{n}]") for n, item in enumerate(items)]
     check_questions({"questions": [_without_context(item) for item in asked]})
     return asked
 
@@ -254,7 +254,7 @@ def _question(item: Any, at: str) -> Question:
     options = item.get("options")
     if not isinstance(options, list) or not MIN_OPTIONS <= len(options) <= MAX_OPTIONS:
         raise _bad(f"{at}.options", f"must be a list of {MIN_OPTIONS} to {MAX_OPTIONS} options")
-    labels = tuple(_label(option, f"{at}.options.{n}") for n, option in enumerate(options))
+    labels = tuple(_label(option, f"{at}.options[{n}]") for n, option in enumerate(options))
     if len(set(labels)) != len(labels):
         raise _bad(f"{at}.options", "labels must be unique")
     return Question(

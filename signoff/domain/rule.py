@@ -30,6 +30,7 @@ class Rule:
     ``user_id`` None: an allow covers runs without a user only; ask and deny cover every run.
     """
 
+    #: Not positive for a rule that is only assumed: the n-th of those has -n.
     id: int
     tool: str
     effect: Verdict
@@ -45,6 +46,11 @@ class Rule:
     last_used_ms: int | None = None
     #: Who may decide the gates that an ask opens, instead of those whom the run names.
     approval: Approval | None = None
+
+    @property
+    def named(self) -> str:
+        """The rule as messages name it."""
+        return f"{self.effect} rule {self.id}" if self.id > 0 else f"given rule {-self.id}"
 
     def spent(self, now_ms: int) -> bool:
         """True when the rule covers nothing any more."""
@@ -215,7 +221,7 @@ def _states(text: str, call: Subject) -> bool:
 
 
 def _asked(rule: Rule, standing: Standing, *, sure: bool) -> Judgement:
-    how = f"{rule.effect} rule {rule.id} {'covers' if sure else 'may cover'} the call"
+    how = f"{rule.named} {'covers' if sure else 'may cover'} the call"
     if standing.human_in_the_loop:
         return Judgement(verdict=Verdict.ASK, grant=f"rule:{rule.id}", why=how, rule=rule)
     return Judgement(
@@ -227,6 +233,9 @@ def _asked(rule: Rule, standing: Standing, *, sure: bool) -> Judgement:
 
 
 def _by_rule(verdict: Verdict, rule: Rule) -> Judgement:
-    whose = "every run" if rule.user_id is None else f"user {rule.user_id!r}"
-    why = f"{rule.effect} rule {rule.id} for {whose}"
+    if rule.user_id is not None:
+        whose = f"user {rule.user_id!r}"
+    else:
+        whose = "runs without a user" if verdict is Verdict.ALLOW else "every run"
+    why = f"{rule.named} for {whose}" if rule.id > 0 else rule.named
     return Judgement(verdict=verdict, grant=f"rule:{rule.id}", why=why, rule=rule)

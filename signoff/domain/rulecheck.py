@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from signoff.domain.approval import Approval
 from signoff.domain.error import InvalidFieldError
 from signoff.domain.gate import ASK_TOOL, PLAN_TOOL
+from signoff.domain.glob import Glob
 from signoff.domain.pattern import NAME, Kind, Pattern, looks_like, pattern_of
 from signoff.domain.rule import Verdict
 
@@ -36,6 +37,12 @@ def check_rule(
         msg = f"{field}: {_shown(text)} is no name, Name(pattern) or mcp__server__*"
         raise InvalidFieldError(msg, code="invalid_pattern", field=field)
     allow = effect is Verdict.ALLOW
+    if allow and (instead := _stuck(pattern, tools.get(name))):
+        msg = (
+            f"{field}: a star that sticks to a word stands for the rest of that word and for no "
+            f"further ones; for those state {_shown(instead)}"
+        )
+        raise InvalidFieldError(msg, code="invalid_pattern", field=field)
     if name in ASKS_A_PERSON and allow:
         msg = f"{field}: {name} asks a person and can never be allowed by a rule"
         raise InvalidFieldError(msg, code="reserved_tool", field=field)
@@ -60,8 +67,9 @@ def check_limits(
 
 def _check_name(name: str, tools: Mapping[str, KnownTool | None], field: str) -> None:
     plain = name.replace("*", "")
-    if not name.isascii() or any(char.isspace() or not char.isprintable() for char in name):
-        msg = f"{field}: {_shown(name)} only looks like a tool's name: they are plain ASCII"
+    if any(char.isspace() or not char.isprintable() or not char.isascii() for char in name):
+        wrong = "spaces or control characters" if name.isascii() else "anything but plain ASCII"
+        msg = f"{field}: {_shown(name)} only looks like a tool's name: none holds {wrong}"
         raise InvalidFieldError(msg, code="lookalike_name", field=field)
     if (plain or not name) and NAME.fullmatch(plain) is None:
         msg = f"{field}: a name has 1 to 128 letters, digits, dots, underscores and hyphens"
@@ -86,14 +94,9 @@ def _unread(name: str, known: KnownTool) -> str:
 
 def _never(pattern: Pattern, known: KnownTool | None) -> str | None:
     """Why an allow of this pattern would never cover a call; None if it can."""
-    literals = pattern.name.literals
-    if len(literals) > 1:
-        server = literals[0].removeprefix("mcp__")
-        if not server.endswith("__") or not server.strip("_") or "__" in server[:-2]:
-            return "an allow names its MCP server before any star: mcp__server__*"
-        return None
-    if pattern.body is None:
-        return None
+    server = _never_server(pattern.name)
+    if server is not None or pattern.body is None:
+        return server
     if known is None:
         shell_only = pattern.path is None and pattern.arguments is None
         return _never_shell(pattern) if shell_only else None
@@ -104,6 +107,27 @@ def _never(pattern: Pattern, known: KnownTool | None) -> str | None:
             if name not in known.parameters:
                 return f"the tool has no parameter {name}"
     return None
+
+
+def _never_server(name: Glob) -> str | None:
+    """The same of names and patterns of names that are about MCP servers, or about everything."""
+    if name.literal is None:
+        server = name.literals[0].removeprefix("mcp__")
+        if not server.endswith("__") or not server.strip("_") or "__" in server[:-2]:
+            return "an allow names its MCP server before any star: mcp__server__*"
+        return None
+    server, _, tool = name.literal.removeprefix("mcp__").partition("__")
+    if (server and tool) or not name.literal.startswith("mcp__"):
+        return None
+    prefix = f"mcp__{server or 'server'}__"
+    return f"an allow of all tools of an MCP server is {prefix}*, and one of its tools {prefix}tool"
+
+
+def _stuck(pattern: Pattern, known: KnownTool | None) -> str | None:
+    """What was probably meant by an allow of a command that ends in a word with a star."""
+    if known is None or known.kind != "shell" or pattern.shell is None or not pattern.shell.stuck:
+        return None
+    return f"{pattern.text.removesuffix('*)')}:*)"
 
 
 def _never_shell(pattern: Pattern) -> str | None:

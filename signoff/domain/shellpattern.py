@@ -32,18 +32,35 @@ class ShellPattern:
         """False when no allow rule of this pattern could ever cover a call."""
         return bool(self.literal) and not carries(self.literal)
 
+    @property
+    def stuck(self) -> bool:
+        """True when it ends in a star that sticks to a letter or digit of the last word.
+
+        It is one word and no further ones, which ``status*`` hides and ``src/*`` does not.
+        """
+        last = self.words[-1]
+        if last is None or last.literal is not None or last.literals[-1] != "":
+            return False
+        return last.literals[-2][-1:].isalnum()
+
     def allows(self, code: ShellCode) -> bool:
         """True when the text is one literal command that the pattern states."""
         words = code.literal
-        if words is None or carries(words):
+        if words is None or carries(words) or not self.states(words):
             return False
-        prefix = self.words[-1] is None
-        stated = self.words[:-1] if prefix else self.words
+        return _harmless(self.literal, words[len(self._stated) :])
+
+    def states(self, words: Sequence[str]) -> bool:
+        """True when the words are as the pattern says, whatever those that it leaves open do."""
+        stated = self._stated
+        prefix = len(stated) < len(self.words)
         if len(words) < len(stated) or (not prefix and len(words) > len(stated)):
             return False
-        if not all(_states(one, word) for one, word in zip(stated, words, strict=False)):
-            return False
-        return _harmless(self.literal, words[len(stated) :])
+        return all(_states(one, word) for one, word in zip(stated, words, strict=False))
+
+    @property
+    def _stated(self) -> tuple[Glob | None, ...]:
+        return self.words[:-1] if self.words[-1] is None else self.words
 
     def forbids(self, code: ShellCode) -> Match:
         """Whether anything that the text runs may be as the pattern says."""

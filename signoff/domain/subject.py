@@ -69,6 +69,11 @@ class Subject:
         found = self.arguments.get(self._parameter) if self._parameter else None
         return found if isinstance(found, str) else None
 
+    @property
+    def besides(self) -> bool:
+        """True when there are arguments besides the command, or no command."""
+        return set(self.arguments) != {self._parameter}
+
     @cached_property
     def code(self) -> ShellCode:
         """What the command runs."""
@@ -87,8 +92,8 @@ class Subject:
             return True
         if self.kind == "shell":
             # Another argument, such as an environment, can change what the command does.
-            alone = set(self.arguments) == {self._parameter}
-            return pattern.shell is not None and alone and pattern.shell.allows(self.code)
+            shell = None if self.besides else pattern.shell
+            return shell is not None and shell.allows(self.code)
         if self.kind == "path":
             if pattern.path is None or self._spent(pattern.path.work(self.forms)):
                 return False

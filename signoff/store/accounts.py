@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from signoff.domain.error import InvalidFieldError, MissingError
 from signoff.store import keys
 from signoff.store.connection import Connection
 from signoff.store.scripts import pairs
@@ -23,7 +24,9 @@ class KeyRow:
     """One key as it is listed; the secret is not kept."""
 
     id: str
+    #: The account's name and its id.
     account: str
+    account_id: str
     name: str
     created_at: int
     revoked_at: int | None
@@ -50,6 +53,39 @@ class Accounts:
             found = await self._connection.call("HGET", keys.accounts(), name)
         return str(found.decode())
 
+    async def find(self, named: str) -> str:
+        """The id of the account of that id or name; raises MissingError when there is none.
+
+        What is all digits is an id first: no account made here has such a name.
+        """
+        names = pairs(await self._connection.call("HGETALL", keys.accounts()))
+        found = named if named in names.values() else names.get(named)
+        if found is None:
+            raise MissingError(f"there is no account {named[:64]!r}", field="account")
+        return found
+
+    async def find_or_make(self, named: str) -> str:
+        """The same, for which an account is made if a name is given that none has.
+
+        Raises MissingError for digits that are no account's id, and InvalidFieldError for a name
+        that cannot be shown on one line.
+        """
+        if not named or not named.isprintable() or named != named.strip():
+            msg = "an account's name is printable text without spaces at its ends"
+            raise InvalidFieldError(msg, field="account")
+        try:
+            return await self.find(named)
+        except MissingError as error:
+            if named.isdigit():
+                msg = f"{error.message}; a name of digits alone would be taken for an id"
+                raise MissingError(msg, field="account") from None
+        return await self.ensure(named)
+
+    async def name_of(self, account_id: str) -> str:
+        """The account's name, for people."""
+        names = pairs(await self._connection.call("HGETALL", keys.accounts()))
+        return next((name for name, found in names.items() if found == account_id), "")
+
     async def add_key(self, account: str, *, secret: str, name: str, now_ms: int) -> str:
         """Stores a key of the account; returns its id. The same secret is the same key."""
         digest = key_digest(secret)
@@ -73,11 +109,11 @@ class Accounts:
         return Principal(account=account.decode(), key_id=digest[:16])
 
     async def list_keys(self, account: str | None) -> list[KeyRow]:
-        """The keys of one account, or of all."""
+        """The keys of one account, by its id, or of all."""
         names = pairs(await self._connection.call("HGETALL", keys.accounts()))
         rows: list[KeyRow] = []
         for name, account_id in names.items():
-            if account not in (None, account_id, name):
+            if account not in (None, account_id):
                 continue
             for digest in await self._connection.call("SMEMBERS", keys.account_keys(account_id)):
                 raw = pairs(await self._connection.call("HGETALL", keys.api_key(digest.decode())))
@@ -86,6 +122,7 @@ class Accounts:
                     KeyRow(
                         id=digest.decode()[:16],
                         account=name,
+                        account_id=account_id,
                         name=raw.get("name", ""),
                         created_at=int(raw.get("created", "0")),
                         revoked_at=int(revoked) if revoked else None,
@@ -94,11 +131,20 @@ class Accounts:
                 )
         return sorted(rows, key=lambda row: (row.created_at, row.id))
 
+    async def live_keys(self, account: str) -> frozenset[str]:
+        """The ids of the account's keys that are not revoked."""
+        digests = await self._connection.call("SMEMBERS", keys.account_keys(account))
+        found = [digest.decode() for digest in digests]
+        revoked = await self._connection.calls(
+            *(("HGET", keys.api_key(digest), "revoked") for digest in found)
+        )
+        return frozenset(d[:16] for d, at in zip(found, revoked, strict=True) if at is None)
+
     async def revoke_key(self, key_id: str, *, now_ms: int) -> bool:
         """Revokes the key; False when there is none of that id."""
         for account_id in pairs(await self._connection.call("HGETALL", keys.accounts())).values():
             for digest in await self._connection.call("SMEMBERS", keys.account_keys(account_id)):
-                if digest.decode().startswith(key_id):
+                if digest.decode()[:16] == key_id:
                     record = keys.api_key(digest.decode())
                     await self._connection.call("HSETNX", record, "revoked", str(now_ms))
                     return True

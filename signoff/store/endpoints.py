@@ -113,6 +113,12 @@ class Endpoints:
             self._record(n, pairs(row)) if row else None for n, row in zip(ids, rows, strict=True)
         ]
 
+    async def owned(self, account: str, ids: Sequence[int]) -> frozenset[int]:
+        """Those of the ids that are endpoints of the account."""
+        owners = await self._connection.calls(*(("HGET", keys.endpoint(n), "acct") for n in ids))
+        own = account.encode()
+        return frozenset(n for n, owner in zip(ids, owners, strict=True) if owner == own)
+
     async def count(self, account: str, user_id: str | None) -> tuple[int, int]:
         """How many endpoints the account has, and how many of them in exactly this scope."""
         ids = await self._connection.call("SMEMBERS", keys.account_endpoints(account))

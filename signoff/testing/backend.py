@@ -25,6 +25,7 @@ from signoff.domain.error import (
 from signoff.domain.expiry import Limits
 from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.mode import Mode
+from signoff.domain.path import below
 from signoff.domain.rule import Verdict
 from signoff.script import check_script
 from signoff.signing import SignatureError, verify
@@ -352,7 +353,7 @@ class Backend(Aside):
             raise SignoffError(
                 f"{at}: {first.message}",
                 code=first.code,
-                field=f"{at}.{field}" if field else at,
+                field=below(at, field),
                 details={
                     **first.details,
                     items: [

@@ -141,6 +141,6 @@ def _check_url(url: str) -> None:
 def _events(names: Any) -> list[str]:
     for n, name in enumerate(names):
         if name not in events.EVENT_TYPES:
-            msg = f"events.{n}: no event is called {name[:64]!a}"
-            raise InvalidFieldError(msg, field=f"events.{n}")
+            msg = f"events[{n}]: no event is called {name[:64]!a}"
+            raise InvalidFieldError(msg, field=f"events[{n}]")
     return list(dict.fromkeys(names))

@@ -12,6 +12,7 @@ from signoff.domain.rule import Judgement, Rule, Standing, Verdict, judge
 from signoff.domain.rulecheck import check_limits, check_rule
 from signoff.domain.subject import Subject
 from signoff.domain.timestamp import read_iso
+from signoff.domain.uncovered import uncovered
 from signoff.wire.body import Approvers
 from signoff.wire.policy import CreatePolicy, Evaluate
 
@@ -103,7 +104,7 @@ class Rulebook:
                     created_ms=0,
                     approval=_approval(item.approvers),
                 )
-                for n, item in enumerate(body.rules)
+                for n, item in enumerate(body.rules, start=1)
             ]
         standing = Standing(
             mode=Mode(body.mode or "approval"),
@@ -113,9 +114,12 @@ class Rulebook:
             remembered={},
         )
         call = Subject(body.call.tool, body.call.input)
-        return judge(
-            call, read_only=read_only, standing=standing, rules=rules, now_ms=self._now_ms()
-        )
+        now_ms = self._now_ms()
+        found = judge(call, read_only=read_only, standing=standing, rules=rules, now_ms=now_ms)
+        if found.verdict is not Verdict.ASK or found.rule is not None:
+            return found
+        missed = uncovered(call, rules, user_id=body.user_id, now_ms=now_ms)
+        return replace(found, why="; ".join([found.why, *missed]))
 
 
 def _approval(given: Approvers | None) -> Approval | None:

@@ -84,8 +84,8 @@ def test_names_and_servers_of_runs_and_agents_are_checked(client: Client) -> Non
     )
     assert (taken.status_code, taken.json()["mcp_servers"]) == (201, ["one"])
     for body, field in (
-        ({"tools": ["mcp__two__look"]}, "tools.0"),
-        ({"mcp_servers": ["one", "two"]}, "mcp_servers.1"),
+        ({"tools": ["mcp__two__look"]}, "tools[0]"),
+        ({"mcp_servers": ["one", "two"]}, "mcp_servers[1]"),
     ):
         refused = client.http.post("/v1/runs/", json={"message": "go", **body})
         assert refused.status_code == 422

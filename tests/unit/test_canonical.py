@@ -122,7 +122,7 @@ def test_booleans_are_not_numbers():
 @pytest.mark.parametrize(
     ("value", "field"),
     [
-        ({"a": [1, {"b": 2**53}]}, "a.1.b"),
+        ({"a": [1, {"b": 2**53}]}, "a[1].b"),
         ({"n": -(2**53)}, "n"),
         ({"n": 10**400}, "n"),
         ({"n": float("nan")}, "n"),

@@ -82,26 +82,30 @@ def test_fields_that_the_schema_allows_are_taken():
 @pytest.mark.parametrize(
     ("change", "field", "code"),
     [
-        ({"name": "a b"}, "external_tools.0.name", "validation_error"),
-        ({"name": "book\n"}, "external_tools.0.name", "validation_error"),
-        ({"name": ""}, "external_tools.0.name", "validation_error"),
-        ({"name": "x" * 65}, "external_tools.0.name", "validation_error"),
-        ({"name": "AskUserQuestion"}, "external_tools.0.name", "reserved_tool"),
-        ({"name": "ExitPlanMode"}, "external_tools.0.name", "reserved_tool"),
-        ({"name": "mcp__a__b"}, "external_tools.0.name", "reserved_tool"),
-        ({"name": "held"}, "external_tools.0.name", "reserved_tool"),
-        ({"input_schema": {}}, "external_tools.0.input_schema.type", "validation_error"),
+        ({"name": "a b"}, "external_tools[0].name", "validation_error"),
+        ({"name": "book\n"}, "external_tools[0].name", "validation_error"),
+        ({"name": ""}, "external_tools[0].name", "validation_error"),
+        ({"name": "x" * 65}, "external_tools[0].name", "validation_error"),
+        ({"name": "AskUserQuestion"}, "external_tools[0].name", "reserved_tool"),
+        ({"name": "ExitPlanMode"}, "external_tools[0].name", "reserved_tool"),
+        ({"name": "mcp__a__b"}, "external_tools[0].name", "reserved_tool"),
+        ({"name": "held"}, "external_tools[0].name", "reserved_tool"),
+        ({"input_schema": {}}, "external_tools[0].input_schema.type", "validation_error"),
         (
             {"input_schema": {"type": "objekt"}},
-            "external_tools.0.input_schema.type",
+            "external_tools[0].input_schema.type",
             "validation_error",
         ),
         (
             {"input_schema": {"type": "object", "properties": {"a": {"$ref": "https://x/y"}}}},
-            "external_tools.0.input_schema.properties.a.$ref",
+            "external_tools[0].input_schema.properties.a.$ref",
             "validation_error",
         ),
-        ({"output_schema": {"type": 7}}, "external_tools.0.output_schema.type", "validation_error"),
+        (
+            {"output_schema": {"type": 7}},
+            "external_tools[0].output_schema.type",
+            "validation_error",
+        ),
     ],
 )
 def test_what_cannot_be_offered_is_refused_with_its_place(change, field, code):
@@ -116,7 +120,7 @@ def test_what_cannot_be_offered_is_refused_with_its_place(change, field, code):
 
 def test_a_list_is_bounded_and_names_each_tool_once():
     """By count and by bytes."""
-    assert refused(BOOK, BOOK) == ("external_tools.1.name", "validation_error")
+    assert refused(BOOK, BOOK) == ("external_tools[1].name", "validation_error")
     many = [{**BOOK, "name": f"t{n}"} for n in range(65)]
     assert refused(*many) == ("external_tools", "validation_error")
     long = {**BOOK, "description": "x" * MAX_EXTERNAL_BYTES}

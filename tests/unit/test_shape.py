@@ -50,7 +50,7 @@ def refused(schema: Any) -> tuple[str | None, str]:
         ({"name": ""}, "name"),
         ({"name": "x", "age": "3"}, "age"),
         ({"name": "x", "age": True}, "age"),
-        ({"name": "x", "tags": ["a", "z"]}, "tags.1"),
+        ({"name": "x", "tags": ["a", "z"]}, "tags[1]"),
     ],
 )
 def test_the_first_misfit_is_named_by_its_place(value, field):
@@ -97,7 +97,7 @@ def test_local_references_are_followed_and_never_in_circles():
         "properties": {"lines": {"type": "array", "items": {"$ref": "#/$defs/line"}}},
     }
     assert misfit(schema, {"lines": [{"n": 1}, {"n": 2}]}) is None
-    assert str(misfit(schema, {"lines": [{"n": 1}, {"n": "2"}]})).startswith("lines.1.n: ")
+    assert str(misfit(schema, {"lines": [{"n": 1}, {"n": "2"}]})).startswith("lines[1].n: ")
     tree = {"$defs": {"t": {"properties": {"t": {"$ref": "#/$defs/t"}}}}, "$ref": "#/$defs/t"}
     assert "back to itself" in refused(tree)[1]
 
@@ -131,7 +131,7 @@ def test_a_closed_shape_knows_its_fields_on_every_level():
     for bad, field in (
         ({"zero": 1}, "zero"),
         ({"one": {"x": 1}}, "one.x"),
-        ({"many": [{"b": 1}, {"x": 1}]}, "many.1.x"),
+        ({"many": [{"b": 1}, {"x": 1}]}, "many[1].x"),
         ({"maybe": {"x": 1}}, "maybe"),
     ):
         found = misfit(schema, bad, closed=True)

@@ -121,7 +121,7 @@ def test_the_field_of_a_bad_string_is_named():
     """The path of a lone surrogate or NUL is known and given."""
     with pytest.raises(MalformedBodyError) as caught:
         loads(b'{"decisions": [{"reason": "ok"}, {"reason": "\\ud800"}]}')
-    assert caught.value.field == "decisions.1.reason"
+    assert caught.value.field == "decisions[1].reason"
     with pytest.raises(MalformedBodyError) as caught:
         loads(b'{"input": {"\\u0000": 1}}')
     assert caught.value.field == "input"

@@ -73,8 +73,9 @@ class HostedAgent:
             return _Port(made)
         if "agentscope" in sys.modules and isinstance(made, _scope().Agent):
             return made
+        kind = type(made).__name__
         msg = (
-            f"the factory of the agent {self._name} returned a {type(made).__name__}, not an agent"
+            f"the factory of the agent {self._name} returned no agent but something of type {kind}"
         )
         raise AgentFailedError("agent_error", msg)
 

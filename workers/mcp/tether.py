@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 _NOT_FOUND = 127
 
 
-def main(parent: int, command: list[str]) -> int:
+def main(parent: int, server: str, command: list[str]) -> int:
     """Replaces this process; returns only when the command cannot be started."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -22,9 +22,10 @@ def main(parent: int, command: list[str]) -> int:
     try:
         os.execvp(command[0], command)  # noqa: S606 - the operator's own command, no shell
     except OSError as error:
-        sys.stderr.write(f"the command of an MCP server cannot be started: {error.strerror}\n")
+        why = error.strerror
+        sys.stderr.write(f"the command of the MCP server {server} cannot be started: {why}\n")
         return _NOT_FOUND
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -30,7 +30,8 @@ NOT_MADE = -32090
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _SESSION = "mcp-session-id"
 Dial: TypeAlias = Callable[[], httpx2.AsyncBaseTransport]
-_TETHER = str(Path(__file__).with_name("tether.py"))
+#: Before the id of this process, the server's name and its command.
+_START = ("-I", "-S", str(Path(__file__).with_name("tether.py")))
 
 
 @asynccontextmanager
@@ -47,7 +48,7 @@ async def open_streams(
     if server.command is not None:
         parameters = StdioServerParameters(
             command=sys.executable,
-            args=["-I", "-S", _TETHER, str(os.getpid()), server.command, *server.args],
+            args=[*_START, str(os.getpid()), server.name, server.command, *server.args],
             env=dict(server.env),
             cwd=server.cwd,
         )

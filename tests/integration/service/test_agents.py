@@ -88,7 +88,7 @@ async def test_an_agent_needs_nothing(world):
         ({"name": ""}, 422, "validation_error", "name"),
         ({"name": "  "}, 422, "validation_error", "name"),
         ({"name": "A" * 256}, 422, "validation_error", "name"),
-        ({"tools": ["gmail"]}, 422, "unknown_tool", "tools.0"),
+        ({"tools": ["gmail"]}, 422, "unknown_tool", "tools[0]"),
         ({"model": "gpt-5"}, 422, "unknown_model", "model"),
         ({"effort": "much"}, 422, "validation_error", "effort"),
         ({"default_permission_mode": "never"}, 422, "validation_error", "default_permission_mode"),
@@ -119,7 +119,7 @@ async def test_a_change_leaves_what_it_does_not_name(world):
     assert [cleared.get(name) for name in clearing] == [None] * len(clearing)
     assert (cleared["default_permission_mode"], cleared["name"]) == ("approval", "New")
     assert (await world.api.get(path)).json() == cleared
-    refused(await world.api.patch(path, json={"tools": ["gmail"]}), 422, "unknown_tool", "tools.0")
+    refused(await world.api.patch(path, json={"tools": ["gmail"]}), 422, "unknown_tool", "tools[0]")
 
 
 async def test_lists_are_of_one_user_or_of_all(world):

@@ -6,10 +6,11 @@ import json
 import pytest
 
 from signoff.store.accounts import key_digest
-from tests.integration.service.world import KEY, QUESTIONS, SEND, client
+from tests.integration.service.world import KEY, OTHER_KEY, QUESTIONS, SEND, client
 from tests.time_travel import pass_time
 
 NAMES = ("ann", "ben", "cid")
+HOOK = {"url": "https://example.com/hook"}
 ME = f"key:{key_digest(KEY)[:16]}"
 
 
@@ -310,6 +311,41 @@ async def test_approvers_that_make_no_sense_are_refused(world):
         assert {answer.status_code for answer in answers} == {422}, approvers
         for answer in answers:
             assert answer.json()["error"]["details"]["field"].startswith("approvers")
+
+
+@pytest.mark.anyio
+async def test_approvers_that_could_never_decide_are_refused(world, people):
+    """Keys and endpoints of nobody, of another account, revoked or removed; users are any text."""
+    agent = (await world.api.post("/v1/agents/", json={})).json()
+    theirs = (await world.other.post("/v1/webhooks/", json=HOOK)).json()
+    gone = await world.webhook()
+    await world.api.delete(f"/v1/webhooks/{gone['id']}")
+    ben = people["ben"][0]
+    await world.store.accounts.revoke_key(ben.removeprefix("key:"), now_ms=1)
+    foreign = f"key:{key_digest(OTHER_KEY)[:16]}"
+    bad = ["webhook:999", f"webhook:{theirs['id']}", f"webhook:{gone['id']}", ben, foreign]
+    for name in bad:
+        body = {"approvers": {"any_of": ["user:any body", ME, name]}}
+        answers = [
+            await world.api.post("/v1/runs/", json={"message": "go", "stream": False, **body}),
+            await world.api.post("/v1/agents/", json=body),
+            await world.api.patch(f"/v1/agents/{agent['id']}", json=body),
+        ]
+        for answer in answers:
+            assert code(answer) == (422, "unknown_approver"), name
+            assert answer.json()["error"]["details"]["field"] == "approvers.any_of[2]"
+
+
+@pytest.mark.anyio
+async def test_a_run_of_a_key_that_was_revoked_since_is_still_found(world, people):
+    """A repeated request answers with its run, whatever became of its approvers."""
+    hook = await world.webhook()
+    body = {"message": "go", "approvers": {"any_of": [f"webhook:{hook['id']}"]}}
+    path, headers = "/v1/runs/", {"idempotency-key": "once"}
+    first = await world.api.post(path, json=body, headers=headers)
+    await world.api.delete(f"/v1/webhooks/{hook['id']}")
+    again = await world.api.post(path, json=body, headers=headers)
+    assert (first.status_code, again.json()["id"]) == (201, first.json()["id"])
 
 
 @pytest.mark.anyio

@@ -208,7 +208,7 @@ async def test_what_is_remembered_of_an_edit_is_the_edit(world):
         await approve(world, run_id, gate, input=edit, rules=shown),
         422,
         "validation_error",
-        "rules.0",
+        "rules[0]",
     )
     assert (await approve(world, run_id, gate, input=edit, remember=True)).json()["remembered"]
     (policy,) = (await world.api.get("/v1/permissions/")).json()["data"]
@@ -228,7 +228,7 @@ async def test_only_suggested_rules_are_accepted(world):
     """A rule that the gate did not suggest is 422; a suggested one is stored."""
     run_id, (gate,) = await world.parked()
     foreign = [{"tool": "Bash", "effect": "allow"}]
-    refused(await approve(world, run_id, gate, rules=foreign), 422, "validation_error", "rules.0")
+    refused(await approve(world, run_id, gate, rules=foreign), 422, "validation_error", "rules[0]")
     accepted = await approve(world, run_id, gate, rules=gate["suggested_rules"])
     assert accepted.json()["remembered"] is True
 

@@ -70,12 +70,12 @@ async def test_declarations_that_cannot_be_offered_are_refused(world):
     wrong = {**BOOK, "name": "send_email"}
     for path, body in (("/v1/runs/", {"message": "go"}), ("/v1/agents/", {"name": "A"})):
         made = await world.api.post(path, json={**body, "external_tools": [BOOK, wrong]})
-        assert refusal(made) == (422, "reserved_tool", "external_tools.1.name")
+        assert refusal(made) == (422, "reserved_tool", "external_tools[1].name")
         bad = {**BOOK, "input_schema": {"type": "object", "properties": 3}}
         made = await world.api.post(path, json={**body, "external_tools": [bad]})
         assert refusal(made)[0] == 422
         made = await world.api.post(path, json={**body, "tools": ["book"]})
-        assert refusal(made) == (422, "unknown_tool", "tools.0")
+        assert refusal(made) == (422, "unknown_tool", "tools[0]")
         made = await world.api.post(path, json={**body, "external_tools": [{"name": "x"}]})
         assert refusal(made)[0] == 422
 

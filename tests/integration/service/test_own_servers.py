@@ -101,7 +101,7 @@ async def test_headers_are_changed_by_patch_and_a_run_keeps_its_own(world):
     run_id = await world.run(agent_id=agent["id"])
     for url in ("https://evil.example.com/mcp", f"{URL}/"):
         moved = {"mcp_servers": [{**agent["mcp_servers"][0], "url": url}]}
-        field = "mcp_servers.0.headers"
+        field = "mcp_servers[0].headers"
         refused(await world.api.patch(path, json=moved), 422, "validation_error", field)
     assert (await world.api.patch(path, json={"mcp_servers": agent["mcp_servers"]})).is_success
     assert await headers() == CRM["headers"]
@@ -119,7 +119,7 @@ async def test_headers_are_changed_by_patch_and_a_run_keeps_its_own(world):
         await world.api.post("/v1/runs/", json={"message": "x", "mcp_servers": [SHOWN]}),
         422,
         "validation_error",
-        "mcp_servers.0.headers",
+        "mcp_servers[0].headers",
     )
 
 
@@ -186,7 +186,7 @@ async def test_servers_that_cannot_be_are_refused(world, servers, code, field):
     """By agents and runs alike, naming the field and never a secret."""
     for path, body in (("/v1/agents/", {}), ("/v1/runs/", {"message": "x"})):
         answer = await world.api.post(path, json={**body, "mcp_servers": servers})
-        refused(answer, 422, code, f"mcp_servers.{field}")
+        refused(answer, 422, code, f"mcp_servers{field}")
         assert "s3cr3t" not in answer.text
 
 

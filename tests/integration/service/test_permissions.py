@@ -1,9 +1,14 @@
 """Stored rules: made once, listed by scope, revoked."""
 
+import json
+from typing import Any
+
 import pytest
 
 from service.api import permissions
+from tests.integration.service.conftest import opened
 from tests.integration.service.test_runs import refused
+from tests.integration.service.world import settings
 
 pytestmark = pytest.mark.anyio
 
@@ -68,6 +73,11 @@ async def test_lists_and_deletions_have_exactly_one_scope(world):
         ({"tool": "send_email(to)"}, "invalid_pattern", "tool"),
         ({"tool": "send_email(whom=a)"}, "pattern_never_matches", "tool"),
         ({"tool": "mcp__*"}, "pattern_never_matches", "tool"),
+        ({"tool": "mcp__shop"}, "pattern_never_matches", "tool"),
+        ({"tool": "mcp__shop__"}, "pattern_never_matches", "tool"),
+        ({"tool": "mcp____get"}, "pattern_never_matches", "tool"),
+        ({"tool": "Bash(git status*)"}, "invalid_pattern", "tool"),
+        ({"tool": "Bash(ls*)"}, "invalid_pattern", "tool"),
         ({"tool": "*"}, "pattern_never_matches", "tool"),
         ({"tool": "send*"}, "invalid_pattern", "tool"),
         ({"tool": "t", "expires_at": "2020-01-01T00:00:00Z"}, "validation_error", "expires_at"),
@@ -101,6 +111,17 @@ async def test_wrong_rules_are_refused(world, body, code, field):
     refused(await world.api.post("/v1/permissions/", json=body), 422, code, field)
 
 
+async def test_a_refusal_says_what_to_state_instead(world):
+    """A hint at the form that covers further words, at a server's tools, and at the space."""
+    for tool, hint in (
+        ("Bash(git status*)", "Bash(git status:*)"),
+        ("mcp__shop", "mcp__shop__*"),
+        ("git status", "none holds spaces or"),
+    ):
+        answer = await world.api.post("/v1/permissions/", json={"tool": tool})
+        assert hint in answer.json()["error"]["message"]
+
+
 async def test_names_of_tools_that_are_not_loaded_are_taken(world):
     """A rule may stand before its tool does."""
     for tool in ("not_loaded", "mcp__github__create_issue", "a.b-c"):
@@ -130,7 +151,9 @@ async def test_patterns_are_stored_as_they_were_stated(world):
     ):
         made = await world.api.post("/v1/permissions", json={"tool": tool})
         assert (made.status_code, made.json()["tool_name"]) == (201, tool)
-    for tool in ("mcp__*", "*", "Bash(sudo:*)"):
+    for tool in ("Bash(cat docs/*)", "Bash(npm run test-*)"):
+        assert (await world.api.post("/v1/permissions", json={"tool": tool})).status_code == 201
+    for tool in ("mcp__*", "*", "Bash(sudo:*)", "mcp__shop", "mcp__shop__", "Bash(rm*)"):
         made = await world.api.post("/v1/permissions", json={"tool": tool, "effect": "deny"})
         assert made.status_code == 201
 
@@ -256,3 +279,64 @@ async def test_a_dry_run_takes_the_stored_rules_of_the_user(world):
 async def test_a_dry_run_checks_what_it_is_given(world, body, code, field):
     """Like a real call and like a rule to be stored."""
     refused(await world.api.post("/v1/permissions/evaluate", json=body), 422, code, field)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("git status; ls", "not one literal simple command"),
+        ("git status > x", "not one literal simple command"),
+        ("if", "cannot be read"),
+        ("git log", "it states another call"),
+        ("git status --output=x", "run or write something else"),
+    ],
+)
+async def test_a_dry_run_says_why_an_allow_does_not_cover(world, command, why):
+    """Of the rules about that tool, the ones that come nearest first; given ones are counted."""
+    rules = [
+        ("send_email", "allow"),
+        ("Bash(git diff:*)", "allow"),
+        ("Bash(git status:*)", "allow"),
+    ]
+    found = await evaluate(world, "Bash", {"command": command}, *rules)
+    assert found["verdict"] == "ask"
+    assert why in found["why"]
+    assert "given rule 3 (Bash(git status:*))" in found["why"]
+    assert "send_email" not in found["why"]
+
+
+async def test_a_dry_run_says_of_whom_and_until_when_a_rule_was(world):
+    """An allow without a user is for runs without one; expired and used up ones say so."""
+    email = {"to": "a@acme.com", "subject": "s", "body": "b"}
+    made = (await world.api.post("/v1/permissions", json={"tool": "send_email"})).json()
+    found = await evaluate(world, "send_email", email)
+    assert found["why"] == f"allow rule {made['id']} for runs without a user"
+    found = await evaluate(world, "send_email", email, user_id="u")
+    assert "it is for runs without a user" in found["why"]
+    await world.api.delete(f"/v1/permissions/{made['id']}")
+    body = {"tool": "send_email", "expires_at": "2999-01-01T00:00:00Z"}
+    made = (await world.api.post("/v1/permissions", json=body)).json()
+    raw = json.loads(await world.store.connection.call("HGET", "sg:{g}:pol:1", str(made["id"])))
+    raw["expires"] = 1
+    await world.store.connection.call("HSET", "sg:{g}:pol:1", str(made["id"]), json.dumps(raw))
+    found = await evaluate(world, "send_email", email)
+    assert (found["verdict"], "it has expired" in found["why"]) == ("ask", True)
+
+
+async def test_a_dry_run_takes_tools_of_configured_mcp_servers(redis_url):
+    """As tools with effects, whatever their input; other servers' tools are unknown."""
+    servers = json.dumps({"shop": {"command": "true"}})
+    async with opened(settings(redis_url, SIGNOFF_MCP_SERVERS=servers)) as world:
+        for rules, mode, verdict in (
+            ([], "approval", "ask"),
+            ([], "autonomous", "allow"),
+            ([], "plan", "deny"),
+            ([("mcp__shop__*", "allow")], "approval", "allow"),
+            ([("mcp__shop", "deny")], "autonomous", "deny"),
+        ):
+            found = await evaluate(world, "mcp__shop__order", {"id": 1}, *rules, mode=mode)
+            assert found["verdict"] == verdict
+        for name in ("mcp__other__order", "mcp__shop", "mcp__shop__", "mcp__shop__a__b c"):
+            body: dict[str, Any] = {"call": {"tool": name, "input": {}}}
+            answer = await world.api.post("/v1/permissions/evaluate", json=body)
+            refused(answer, 422, "unknown_tool", "call.tool")

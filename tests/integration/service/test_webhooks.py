@@ -42,7 +42,7 @@ async def test_the_surface_chooses_the_signature(world):
         ({"url": "https://localhost/"}, "invalid_url", "url"),
         ({"url": "https://a.internal/"}, "invalid_url", "url"),
         ({"url": "https://user:pw@example.com/"}, "invalid_url", "url"),
-        ({"url": URL, "events": ["run.odd"]}, "validation_error", "events.0"),
+        ({"url": URL, "events": ["run.odd"]}, "validation_error", "events[0]"),
         ({"url": URL, "events": "run.failed"}, "validation_error", "events"),
         ({"url": URL, "signature": "none"}, "validation_error", "signature"),
         ({"url": URL, "user_id": 1}, "validation_error", "user_id"),

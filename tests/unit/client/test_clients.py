@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import threading
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import httpx
@@ -273,3 +274,78 @@ def test_an_agentscope_event_is_sent_as_it_is():
     with sync_over(service) as api:
         assert api.runs.send_event(7, event).resumed is True
     assert sent == [("POST", "/v1/runs/7/events", event)]
+
+
+async def test_methods_show_their_own_signature_and_text():
+    """Bound ones of both clients: name, each option, and what comes back."""
+    with FakeService().client() as one:
+        async with FakeService().async_client() as other:
+            for found in (one, other):
+                signature = inspect.signature(found.runs.create)
+                message, user_id = (signature.parameters[n] for n in ("message", "user_id"))
+                assert (message.annotation, message.default) == ("str", inspect.Parameter.empty)
+                assert (user_id.annotation, user_id.default) == ("str | None", ...)
+                assert user_id.kind is inspect.Parameter.KEYWORD_ONLY
+                assert signature.return_annotation == "Run"
+                assert found.runs.create.__name__ == "create"
+                assert "works in the background" in (inspect.getdoc(found.runs.create) or "")
+                assert (
+                    "cancel_on_timeout" in inspect.signature(found.runs.create_and_wait).parameters
+                )
+            each = inspect.signature(one.runs.each).return_annotation
+            assert each == "Iterator[Run]"
+            assert inspect.signature(other.runs.each).return_annotation == "AsyncIterator[Run]"
+
+
+def test_times_are_sent_with_their_offset():
+    """A datetime that knows its offset is taken, one that does not is refused."""
+    sent = []
+
+    def answer(request):
+        sent.append(json.loads(request.content)["expires_at"])
+        return httpx.Response(201, json={"id": 1, "tool_name": "t"})
+
+    east = timezone(timedelta(hours=2))
+    with sync_over(answer) as found:
+        found.permissions.create("t", expires_at=datetime(2030, 1, 2, 3, 4, tzinfo=east))
+        found.permissions.create("t", expires_at="2030-01-02T03:04:00Z")
+        with pytest.raises(e.InvalidArgumentError, match="expires_at"):
+            found.permissions.create("t", expires_at=datetime(2030, 1, 2))  # noqa: DTZ001
+    assert sent == ["2030-01-02T03:04:00+02:00", "2030-01-02T03:04:00Z"]
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {"a": {1, 2}}, "\ud800"])
+def test_what_has_no_json_form_is_refused_by_its_name(value):
+    """Before anything is sent, and as an error of ours."""
+    with (
+        sync_over(lambda _: None) as found,
+        pytest.raises(e.InvalidArgumentError, match="metadata"),
+    ):
+        found.runs.create("go", metadata=value)
+
+
+def test_a_failed_connection_names_the_place():
+    """Host and port as configured, without what else stands in the address."""
+
+    def away(request):
+        raise httpx.ConnectError("refused", request=request)
+
+    transport = httpx.MockTransport(away)
+    url = "http://me:secret@signoff.test:8123/v1"
+    found = Client(base_url=url, api_key=KEY, transport=transport, retries=0)
+    with (
+        found,
+        pytest.raises(e.ConnectionFailedError, match=r"http://signoff\.test:8123") as raised,
+    ):
+        found.runs.get(1)
+    assert "secret" not in str(raised.value)
+
+
+def test_errors_stand_beside_the_clients():
+    """``signoff.client`` has every class that a call may end in."""
+    import signoff.client as beside  # noqa: PLC0415 - the names of the module are what is tested
+
+    for name, kind in vars(e).items():
+        if isinstance(kind, type) and issubclass(kind, signoff.SignoffError):
+            assert getattr(beside, name) is kind
+            assert name in beside.__all__ or kind is signoff.SignoffError

@@ -246,6 +246,21 @@ def test_time_is_up_whatever_happens():
     assert raised.value.run is None
 
 
+def test_time_that_is_up_for_want_of_other_approvers_says_so():
+    """The gate that was allowed here and is still open is named, with what it has and needs."""
+    approvers = {"any_of": ["user:a", "user:b"], "quorum": 2}
+    one = {"by": "user:a", "at": "now", "digest": "d1"}
+    half = gate(approvers=approvers, approvals=[one])
+    world = World(get=[run("awaiting_approval", "2")], permissions=[[half]], approve=[half])
+    with pytest.raises(e.WaitTimeoutError, match=r"req_1 .* had 1 of the 2 approvals"):
+        world.play(wait(7, timeout=60, on_approval=lambda _: True))
+    settled = gate(status="allowed", approvers=approvers)
+    world = World(get=[run("awaiting_approval", "2")], permissions=[[half]], approve=[settled])
+    with pytest.raises(e.WaitTimeoutError) as raised:
+        world.play(wait(7, timeout=60, on_approval=lambda _: True))
+    assert "approvals" not in str(raised.value)
+
+
 def test_a_service_that_does_not_wait_is_not_hammered():
     """Polls that come back early with nothing new are spaced."""
     world = World(get=[run()])

@@ -97,7 +97,7 @@ TABLE: dict[str, dict[str, Any]] = {
         "allow with input": ALLOWED,
         "allow with bad input": "input.what",
         "allow with rules": ALLOWED,
-        "allow with other rules": "rules.1",
+        "allow with other rules": "rules[1]",
         "allow remembered": ALLOWED,
         "deny with input": "input",
         "deny with rules": "rules",
