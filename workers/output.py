@@ -87,6 +87,7 @@ def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> TurnAns
     """What ``step`` comes to; ``history`` is what was said before it.
 
     An answer that does not fit is asked for again, REPEATS times in a turn; then the turn fails.
+    In words it is asked for of those agents only that do not take it for a new turn.
     """
     schema = run.config.get("output_schema")
     outputs = [use for use in step.calls if use.name == OUTPUT_TOOL]
@@ -100,14 +101,14 @@ def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> TurnAns
     if not wrong:
         accepted = tuple(ToolResult(use.id, use.name, "success", ACCEPTED) for use in outputs)
         return TurnAnswer(found=value, uses=uses, results=accepted)
-    if _asked_again(history, run.turn) >= REPEATS:
+    if _asked_again(history, run.turn) >= REPEATS or not (outputs or step.correctable):
         results = tuple(
             ToolResult(use.id, use.name, "error", wrong)
             if use.name == OUTPUT_TOOL
             else ToolResult(use.id, use.name, "interrupted", TURN_ENDED)
             for use in step.calls
         )
-        failure = f"the model gave no output of the required form: {wrong}"
+        failure = f"no output of the required form was given: {wrong}"
         return TurnAnswer(failure=failure, uses=uses, results=results)
     if outputs:
         return TurnAnswer(refusals={use.id: wrong for use in outputs})
