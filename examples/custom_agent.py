@@ -56,7 +56,10 @@ class Greeter:
                 says=Says.ALLOW,
             )
             return Step(calls=(call,), saved=_saved("twice"))
-        # Without calls the turn is over, and the text is the run's output.
+        # Without calls the turn is over, and the text is the run's output. In a run that owes a
+        # structured one (``turn.run.output_schema``) it would be JSON text that fits, or the run
+        # fails: this step is not ``correctable``, so no correction comes, which it would take for
+        # a new turn.
         return Step(text=f"The last one: {outcome.content}", saved=_saved("start"))
 
 

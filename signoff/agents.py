@@ -87,6 +87,11 @@ class AgentRun:
         """True while calls with effects are refused until a plan is approved."""
         return self.mode is Mode.PLAN and not self.plan_approved
 
+    @property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema that the run's final answer has to fit; None when any words will do."""
+        return None if self.output is None else self.output.input_schema
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -109,9 +114,10 @@ class Outcome:
 class Advance:
     """One demand to an agent: start, or go on from ``saved`` with what has happened since.
 
-    ``messages`` is the whole conversation; ``outcomes`` are the results of the step before, none
-    at the start of a turn, whose message then stands last. The same demand may be made again,
-    after a crash or a failure, with the same values; whatever the first try did in memory is gone.
+    ``messages`` is the whole conversation; ``outcomes`` are the results of the step before. There
+    are none at the start of a turn, whose message then stands last, and none with a
+    ``correction``. The same demand may be made again, after a crash or a failure, with the same
+    values; whatever the first try did in memory is gone.
     """
 
     run: AgentRun
@@ -122,6 +128,9 @@ class Advance:
     #: Takes pieces of the answer for those who watch the run.
     on_text: OnText
     count: Count
+    #: No new turn: the final text of the step before is no output of the required form, and this
+    #: says why. Only after a step that was ``correctable``. It stands last in ``messages`` as well.
+    correction: str | None = None
 
 
 class Says(StrEnum):
@@ -182,6 +191,10 @@ class Step:
     ``saved`` is committed together with the calls and the gates that they open, or not at all;
     None keeps what was saved before. ``earlier`` are rounds that came before the last one in this
     step; each call in them is settled.
+
+    A text that ends the turn of a run with an ``output_schema`` and does not fit it fails the run
+    with ``output_invalid``; of a ``correctable`` step it is sent back, twice in a turn at most, as
+    ``Advance.correction``. Say so only if the agent then goes on from where it is.
     """
 
     text: str = ""
@@ -189,6 +202,7 @@ class Step:
     earlier: tuple[Round, ...] = ()
     usage: Usage = Usage()
     saved: bytes | None = None
+    correctable: bool = False
 
 
 class AgentFailedError(Exception):

@@ -21,9 +21,11 @@ from signoff.agents import (
 from signoff.domain.call import Call
 from signoff.domain.frame import frame
 from signoff.domain.message import Block, Message, Role, Text, ToolResult
+from signoff.domain.output import ASKED_BY
 from signoff.store.records import RunRecord
 from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
+from workers.agent.terms import step_of, told, tools_of
 from workers.engine import Engine
 from workers.judging import storable
 from workers.output import output_spec
@@ -32,8 +34,6 @@ TRIES = 4
 FIRST_PAUSE_S = 0.5
 #: Deltas that come within this time of the answer's end travel in the commit itself.
 FLUSH_S = 0.03
-#: A state is written with each step and read with each takeover.
-MAX_SAVED = 8 * 1024 * 1024
 
 
 class TextFrames:
@@ -45,16 +45,22 @@ class TextFrames:
         self._block = block
         self._waiting: list[str] = []
         self._flusher: asyncio.Task[None] | None = None
-        self._opened = False
+        self._opened = self._closed = False
 
-    async def on_text(self, delta: str) -> None:
-        """Takes one delta."""
+    async def on_text(self, delta: object) -> None:
+        """Takes one delta; AgentFailedError for anything else. Behind the end it is dropped."""
+        if not isinstance(delta, str):
+            msg = f"on_text takes a str, not {type(delta).__name__}"
+            raise AgentFailedError("agent_error", msg)
+        if self._closed:
+            return
         self._waiting.append(delta)
         if self._flusher is None:
             self._flusher = asyncio.create_task(self._flush_soon())
 
     async def rest(self) -> list[bytes]:
         """The frames that have not been written yet, and the end of the block."""
+        self._closed = True
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
@@ -95,6 +101,14 @@ def agent_run(run: RunRecord, tools: Mapping[str, Tool]) -> AgentRun:
     )
 
 
+async def tools_for(agent: Agent, run: AgentRun, saved: bytes | None) -> Mapping[str, Tool]:
+    """The tools that the engine may run for ``agent``; raises AgentFailedError and no other."""
+    try:
+        return tools_of(await agent.tools(run, saved))
+    except AgentFailedError as error:
+        raise told(error) from error
+
+
 async def ask_agent(
     engine: Engine, run: RunRecord, agent: Agent, turn: Advance
 ) -> tuple[Step, list[bytes]]:
@@ -107,12 +121,13 @@ async def ask_agent(
         # A text that was cut off stays a block of its own.
         frames = TextFrames(engine, run.id, f"text_{run.step + 1}_{run.fence}_{attempt}")
         try:
-            step = checked(await agent.advance(replace(turn, on_text=frames.on_text)))
-        except AgentFailedError as error:
+            step = step_of(await agent.advance(replace(turn, on_text=frames.on_text)))
+        except AgentFailedError as raised:
+            error = told(raised)
             for item in await frames.rest():
                 await engine.insist(engine.store.runs.append_frame, run.id, item)
             if not error.retryable or attempt == TRIES - 1:
-                raise
+                raise error from raised
             pause = FIRST_PAUSE_S * 2**attempt
             await engine.sleep(max(pause, min(error.retry_after_s or 0.0, 30.0)))
         except BaseException:
@@ -121,25 +136,6 @@ async def ask_agent(
         else:
             return step, await frames.rest()
     raise AssertionError  # pragma: no cover - the last try returns or raises
-
-
-def checked(step: Step) -> Step:
-    """The step with texts that can be stored; AgentFailedError if it breaks the port's terms."""
-    for part in step.earlier:
-        if any(call.settled is None for call in part.calls):
-            raise AgentFailedError("agent_error", "an earlier round has a call without a result")
-    seen: set[str] = set()
-    for call in step.calls:
-        if not call.id or call.id != well_formed(call.id) or call.id in seen:
-            raise AgentFailedError("agent_error", "the ids of calls must be unique texts")
-        if not call.name or call.name != well_formed(call.name):
-            raise AgentFailedError("agent_error", f"a call of {call.name!a} cannot be stored")
-        seen.add(call.id)
-    if step.saved is not None and len(step.saved) > MAX_SAVED:
-        msg = f"the agent saves {len(step.saved)} bytes; at most {MAX_SAVED} are kept"
-        raise AgentFailedError("agent_error", msg)
-    earlier = tuple(replace(part, text=well_formed(part.text)) for part in step.earlier)
-    return replace(step, text=well_formed(step.text), earlier=earlier)
 
 
 def demand(
@@ -151,6 +147,7 @@ def demand(
     count: Count,
 ) -> Advance:
     """What an agent is asked for its next step; ``calls`` are those of the step before."""
+    last = messages[-1] if messages else None
     return Advance(
         run=run,
         messages=tuple(messages),
@@ -158,6 +155,7 @@ def demand(
         saved=saved,
         on_text=_unheard,
         count=count,
+        correction=last.text if last is not None and last.extra.get("by") == ASKED_BY else None,
     )
 
 

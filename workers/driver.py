@@ -11,17 +11,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from signoff.agents import Agent, AgentFailedError
+from signoff.agents import Advance, Agent, AgentFailedError, Step
 from signoff.domain.call import Call, CallState, next_moves, results_message
-from signoff.domain.error import LeaseLostError, StaleError
+from signoff.domain.error import LeaseLostError, StaleError, UnavailableError
 from signoff.domain.frame import MODEL_START, frame, gate_frames
 from signoff.domain.gate import GateKind
-from signoff.domain.message import Message
+from signoff.domain.message import Message, NewerFormatError
 from signoff.store.records import RunRecord
 from signoff.store.steps import Held
 from signoff.tooldef import Tool
 from workers.agent.native import NativeAgent
-from workers.asking import agent_run, ask_agent, demand, spoken
+from workers.agent.terms import words_of
+from workers.asking import agent_run, ask_agent, demand, spoken, tools_for
 from workers.commit import Reply, added, failed, pause_of, step_commit
 from workers.engine import Engine
 from workers.execution import Execution
@@ -32,6 +33,15 @@ from workers.turns import next_turn
 
 logger = logging.getLogger(__name__)
 MAX_TAKEOVERS = 5
+#: What may go wrong between an agent's answer and its commit whatever the answer is.
+NO_FAULT_OF_AGENTS = (
+    LeaseLostError,
+    MemoryError,
+    NewerFormatError,
+    OSError,
+    StaleError,
+    UnavailableError,
+)
 
 
 class Driver:
@@ -79,7 +89,7 @@ class Driver:
             return
         self._agent = named
         self._saved = await engine.insist(engine.store.runs.saved, run.id)
-        self.tools = await named.tools(agent_run(run, self._offered), self._saved)
+        self.tools = await tools_for(named, agent_run(run, self._offered), self._saved)
 
     async def _next_turn(self) -> bool:
         """A message waited for the end of the turn: it starts the next one."""
@@ -247,28 +257,44 @@ class Driver:
         except AgentFailedError as error:
             await self._fail(error.code, error.message)
             return True
-        said = spoken(step, run, engine.now_ms())
-        owed = answer_of(run, step, turn.messages)
-        reply = Reply(
-            commit_id=engine.new_id(),
-            step=step,
-            owed=owed,
-            messages=[*results, *said, *owed.messages(said[-1])],
-            frames=[*frames, *earlier_frames(step), *owed.frames()],
-        )
-        released = await self._commit(reply)
-        engine.histories.add(run.id, reply.messages)
+        try:
+            released = await self._accept(step, frames, results, turn)
+        except Exception as error:
+            if isinstance(self._agent, NativeAgent) or isinstance(error, NO_FAULT_OF_AGENTS):
+                raise
+            # The next holder would be given the same answer, and come to the same end.
+            logger.exception("agent_answer_failed run=%d", run.id)
+            await self._fail("agent_error", f"the answer cannot be taken: {words_of(error)}")
+            return True
         if step.saved is not None:
             self._saved = step.saved
         if self._saved is None or released:
             return released
         try:
             # Its tools may work on what it has just saved.
-            self.tools = await self._agent.tools(agent_run(self.run, self._offered), self._saved)
+            work = agent_run(self.run, self._offered)
+            self.tools = await tools_for(self._agent, work, self._saved)
         except AgentFailedError as error:
             await self._fail(error.code, error.message)
             return True
         return False
+
+    async def _accept(
+        self, step: Step, frames: Sequence[bytes], results: Sequence[Message], turn: Advance
+    ) -> bool:
+        """Commits the step with what it comes to; True when the lease ended with it."""
+        said = spoken(step, self.run, self._engine.now_ms())
+        owed = answer_of(self.run, step, turn.messages)
+        reply = Reply(
+            commit_id=self._engine.new_id(),
+            step=step,
+            owed=owed,
+            messages=[*results, *said, *owed.messages(said[-1])],
+            frames=[*frames, *earlier_frames(step), *owed.frames()],
+        )
+        released = await self._commit(reply)
+        self._engine.histories.add(self.run.id, reply.messages)
+        return released
 
     async def _count(self, name: str) -> int:
         return await self._engine.store.runs.count(self.run.id, name)

@@ -359,7 +359,7 @@ def storable(use: AgentCall) -> ToolUse:
     """
     try:
         compact(use.input).encode()
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         return ToolUse(use.id, use.name, {})
     return ToolUse(use.id, use.name, use.input)
 

@@ -7,26 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from signoff import strictjson
 from signoff.agents import Step, ToolSpec
+from signoff.answertext import value_of
 from signoff.canonical import canonical
 from signoff.domain.call import TURN_ENDED
-from signoff.domain.error import InvalidFieldError, MalformedBodyError, NotCanonicalError
+from signoff.domain.error import InvalidFieldError, NotCanonicalError
 from signoff.domain.frame import call_frames, result_frames
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, Text, ToolResult, ToolUse
-from signoff.domain.output import ASKED_BY, OUTPUT_TOOL
+from signoff.domain.output import (
+    ACCEPTED,
+    ALONE,
+    ASKED_BY,
+    NO_OBJECT,
+    OUTPUT_TOOL,
+    REPEATS,
+    correction,
+    failure_text,
+)
 from signoff.shape import shape_of
 from signoff.store.records import RunRecord
 from workers.judging import storable
 
-#: How often a turn's answer is asked for again.
-REPEATS = 2
-ACCEPTED = "The output was accepted."
-ALONE = (
-    f"{OUTPUT_TOOL} ends the task, so it must be the only call of its step. Call it again when you "
-    "have the results of the others."
-)
 DESCRIPTION = (
     "Give the final answer of the task in the required form. Call it once, alone, when everything "
     "else is done."
@@ -87,12 +89,13 @@ def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> TurnAns
     """What ``step`` comes to; ``history`` is what was said before it.
 
     An answer that does not fit is asked for again, REPEATS times in a turn; then the turn fails.
+    In words it is asked for of those agents only that do not take it for a new turn.
     """
     schema = run.config.get("output_schema")
     outputs = [use for use in step.calls if use.name == OUTPUT_TOOL]
     if schema is None or (step.calls and not outputs):
         return TurnAnswer()
-    given = outputs[0].input if outputs else _said(step.text)
+    given = outputs[0].input if outputs else value_of(step.text)
     value, wrong = _checked(schema, given)
     if len(step.calls) > 1:
         wrong = ALONE
@@ -100,33 +103,23 @@ def answer_of(run: RunRecord, step: Step, history: Sequence[Message]) -> TurnAns
     if not wrong:
         accepted = tuple(ToolResult(use.id, use.name, "success", ACCEPTED) for use in outputs)
         return TurnAnswer(found=value, uses=uses, results=accepted)
-    if _asked_again(history, run.turn) >= REPEATS:
+    if _asked_again(history, run.turn) >= REPEATS or not (outputs or step.correctable):
         results = tuple(
             ToolResult(use.id, use.name, "error", wrong)
             if use.name == OUTPUT_TOOL
             else ToolResult(use.id, use.name, "interrupted", TURN_ENDED)
             for use in step.calls
         )
-        failure = f"the model gave no output of the required form: {wrong}"
-        return TurnAnswer(failure=failure, uses=uses, results=results)
+        return TurnAnswer(failure=failure_text(wrong), uses=uses, results=results)
     if outputs:
         return TurnAnswer(refusals={use.id: wrong for use in outputs})
-    text = f"{wrong} Give your answer with the tool {OUTPUT_TOOL}."
-    return TurnAnswer(request=text)
-
-
-def _said(text: str) -> Any:
-    """The JSON value of words; words that are none are themselves."""
-    try:
-        return strictjson.loads(text.strip().encode())
-    except (MalformedBodyError, UnicodeEncodeError):
-        return text
+    return TurnAnswer(request=correction(wrong))
 
 
 def _checked(schema: Mapping[str, Any], value: Any) -> tuple[dict[str, Any], str]:
     """The value as it can be kept, or why it does not do."""
     if not isinstance(value, dict):
-        return {}, "The output must be a JSON object of the required form."
+        return {}, NO_OBJECT
     try:
         canonical(value)
         misfit = shape_of(schema, field="output_schema").misfit(value)

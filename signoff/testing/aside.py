@@ -9,8 +9,9 @@ import httpx
 from signoff.domain.error import ConflictError, MissingError
 from signoff.domain.event import usage_payload
 from signoff.domain.run import RETRYABLE
-from signoff.testing.engine import NO_USAGE, FakeRun
+from signoff.testing.engine import FakeRun
 from signoff.testing.shown import run_body
+from signoff.testing.world import NO_USAGE
 
 _NEWEST = 10
 
@@ -60,7 +61,7 @@ class Aside:
             "headline": (run.output or "").strip().partition("\n")[0] or None,
             "needs_reply": bool(run.open),
             "needs_reply_count": len(run.open),
-            "output_data": None,
+            "output_data": run.output_data,
             "message_count": len(run.history),
             "input_tokens": usage["input_tokens"],
             "output_tokens": usage["output_tokens"],

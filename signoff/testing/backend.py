@@ -32,7 +32,7 @@ from signoff.signing import SignatureError, verify
 from signoff.strictjson import loads
 from signoff.testing.aside import Aside
 from signoff.testing.endpoints import Endpoints, masked
-from signoff.testing.engine import FakeRun, World
+from signoff.testing.engine import FakeRun
 from signoff.testing.refusal import BatchRefusedError
 from signoff.testing.rulebook import Rulebook
 from signoff.testing.shown import (
@@ -46,6 +46,7 @@ from signoff.testing.shown import (
     status_of,
 )
 from signoff.testing.webhook import awaiting
+from signoff.testing.world import World
 from signoff.wire.body import Body
 from signoff.wire.decision import (
     Answer,
@@ -165,6 +166,7 @@ class Backend(Aside):
             message=body.message,
             limits=limits,
             external_tools=[item.declaration() for item in body.external_tools or ()],
+            output_schema=body.output_schema,
         )
         return 201, self.started(run)
 

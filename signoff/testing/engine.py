@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from signoff.domain import event as events
-from signoff.domain.decision import Decision, Settlement, mode_fingerprint, settle
+from signoff.domain import output as structured
+from signoff.domain.decision import Decision, Settlement, mode_fingerprint
 from signoff.domain.error import GateRefusedError, InvalidToolInputError, SignoffError
 from signoff.domain.event import run_payload, usage_payload
-from signoff.domain.expiry import NOBODY, Limits, OnExpiry, auto_resolved, settle_expired
+from signoff.domain.expiry import NOBODY, Limits, OnExpiry, settle_expired
 from signoff.domain.gate import ASK_TOOL, EXPIRY, PLAN_TOOL, Gate, GateKind, GateState, listed_call
 from signoff.domain.jsontext import compact
 from signoff.domain.message import Message, ResultState, Text, ToolResult, ToolUse
@@ -22,36 +23,16 @@ from signoff.domain.question import (
     check_plan,
     check_questions,
 )
-from signoff.domain.rule import Rule, Standing, Verdict, asked_by, denied_by, judge
+from signoff.domain.rule import Standing, Verdict, asked_by, denied_by, judge
 from signoff.domain.run import RunStatus
 from signoff.domain.suggestion import suggested_rules
 from signoff.script import ScriptedTurn, script_length, script_turn
-from signoff.testing.gate import gate_digest, results_text, shown_call
-from signoff.testing.refusal import BatchRefusedError, refused
+from signoff.testing.gate import gate_digest, results_text, settlement_of, shown_call
+from signoff.testing.owed import closed, owed
+from signoff.testing.refusal import BatchRefusedError
+from signoff.testing.world import NO_USAGE, World
 
 _PLACEHOLDER = re.compile(r"\{\{(last_results|message)\}\}")
-NO_USAGE = {
-    "input_tokens": 0,
-    "output_tokens": 0,
-    "cache_read_tokens": 0,
-    "cache_creation_tokens": 0,
-}
-Emit = Callable[["FakeRun", str, Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What runs share: their tools, the rules, the clock, and where events go."""
-
-    tools: Mapping[str, Callable[[Mapping[str, Any]], Any]]
-    read_only: Collection[str]
-    external: Collection[str]
-    rules: Callable[[], Sequence[Rule]]
-    new_id: Callable[[str], str]
-    now_ms: Callable[[], int]
-    emit: Emit
-    #: Told of a rule that let a call start.
-    used: Callable[[Rule], None] = lambda _: None
 
 
 class FakeRun:
@@ -71,6 +52,7 @@ class FakeRun:
         external_tools: Sequence[Mapping[str, Any]] = (),
         retry_of: int | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        output_schema: Mapping[str, Any] | None = None,
     ) -> None:
         self._world, self.limits = world, limits
         self.external_tools = list(external_tools)
@@ -83,7 +65,9 @@ class FakeRun:
         self.acted = self.archived = False
         self.retry_of, self.retried_by = retry_of, cast("int | None", None)
         self.turn, self.pauses = 1, 0
+        self.output_schema, self._asked_again = output_schema, 0
         self.output: str | None = None
+        self.output_data: dict[str, Any] | None = None
         self.error: str | None = None
         self.error_code: str | None = None
         self.created_ms = self.updated_ms = world.now_ms()
@@ -126,6 +110,8 @@ class FakeRun:
                 return
             text = _PLACEHOLDER.sub(self._fill, turn.text)
             self._say("assistant", *([Text(text)] if text else []), *turn.tool_calls)
+            if self._owed(turn.tool_calls, text):
+                continue
             if not turn.tool_calls:
                 self.output = text
                 self._end(RunStatus.COMPLETED)
@@ -133,6 +119,32 @@ class FakeRun:
             self._step, self._results = list(turn.tool_calls), {}
             self._open_gates([gate for use in turn.tool_calls if (gate := self._judge(use))])
             self._go_on()
+
+    def _owed(self, calls: Sequence[ToolUse], text: str) -> bool:
+        """True for a reply that ends the turn by its answer, or is asked for again in words."""
+        if self.output_schema is None:
+            return False
+        found, wrong = owed(calls, text)
+        if found is None and not wrong:
+            return False
+        failed = bool(wrong) and self._asked_again >= structured.REPEATS
+        if found is not None or failed:
+            if calls:
+                self._say("tool", *closed(calls, wrong))
+            if failed:
+                self.error, self.error_code = (
+                    structured.failure_text(wrong),
+                    structured.OUTPUT_INVALID,
+                )
+                self._end(RunStatus.FAILED)
+                return True
+            self.output, self.output_data = text or compact(found), found
+            self._end(RunStatus.COMPLETED)
+            return True
+        self._asked_again += 1
+        if not calls:
+            self._say("user", Text(structured.correction(wrong)), extra={"by": structured.ASKED_BY})
+        return not calls
 
     def decide(self, decisions: Sequence[Decision], *, by: str) -> list[Gate]:
         """The gates as they stand after these decisions, of which all are applied or none.
@@ -143,7 +155,7 @@ class FakeRun:
         refusals: list[tuple[int, SignoffError]] = []
         for n, decision in enumerate(decisions):
             try:
-                settlements.append(self._settlement(decision))
+                settlements.append(settlement_of(self.gates, decision))
             except SignoffError as error:
                 refusals.append((n, error))
         if refusals:
@@ -211,6 +223,7 @@ class FakeRun:
             message=message,
             retry_of=self.id,
             limits=self.limits,
+            output_schema=self.output_schema,
         )
 
     def do_due(self) -> None:
@@ -249,7 +262,8 @@ class FakeRun:
     def reply(self, message: str) -> None:
         """Begins another turn."""
         self.turn += 1
-        self.output = self.error = self.error_code = None
+        self.output = self.output_data = self.error = self.error_code = None
+        self._asked_again = 0
         self.status = RunStatus.RUNNING
         self._say("user", Text(message))
 
@@ -263,6 +277,9 @@ class FakeRun:
 
     def _judge(self, use: ToolUse) -> Gate | None:
         """The gate that the call waits at; without one its result is there."""
+        if use.name == structured.OUTPUT_TOOL and self.output_schema is not None:
+            self._result(use, "error", structured.ALONE)
+            return None
         try:
             kind = self._asking(use)
         except InvalidToolInputError as error:
@@ -378,26 +395,6 @@ class FakeRun:
         self._touch()
         self._world.emit(self, events.RUN_AWAITING_INPUT, {"gates": gates, "pause": self.pauses})
 
-    def _settlement(self, decision: Decision) -> Settlement:
-        gate = self.gates.get(decision.request_id)
-        if gate is None:
-            raise GateRefusedError("the run has no such request", code="gate_not_found")
-        found = settle(
-            gate,
-            decision,
-            check_input=lambda name, value: (compact(value), gate_digest(name, dict(value))),
-        )
-        if gate.state is GateState.CANCELLED:
-            raise refused("the request was cancelled with its run", "gate_cancelled", gate)
-        if decision.expected_digest not in (None, gate.digest):
-            raise refused("the request is not the one that was seen", "gate_changed", gate)
-        if gate.state is not GateState.PENDING and gate.fingerprint != found.fingerprint:
-            if gate.kind is GateKind.QUESTION and auto_resolved(gate):
-                raise refused("the time of the question was over", "auto_continued", gate)
-            msg = "the request was already decided otherwise"
-            raise refused(msg, "gate_resolved_otherwise", gate)
-        return found
-
     def _settle(self, decision: Decision, settlement: Settlement, *, by: str) -> None:
         gate = self.gates[decision.request_id]
         edited = decision.input if settlement.input_json is not None else None
@@ -455,7 +452,7 @@ class FakeRun:
             content=content,
         )
 
-    def _say(self, role: str, *blocks: Any) -> None:
+    def _say(self, role: str, *blocks: Any, extra: dict[str, Any] | None = None) -> None:
         steps = sum(message.role == "assistant" for message in self.history)
         self.history.append(
             Message(
@@ -464,6 +461,7 @@ class FakeRun:
                 turn=self.turn,
                 step=steps,
                 at_ms=self._world.now_ms(),
+                extra=extra or {},
             )
         )
         self._touch()
@@ -479,6 +477,7 @@ class FakeRun:
                 "error": self.error,
                 "error_code": self.error_code,
                 "usage": usage_payload(NO_USAGE),
+                **({} if self.output_data is None else {"output_data": self.output_data}),
             },
         )
 
@@ -491,6 +490,6 @@ class FakeRun:
 
     def _fill(self, found: re.Match[str]) -> str:
         if found[1] == "message":
-            users = (item.text for item in reversed(self.history) if item.role == "user")
-            return next(users, "")
+            users = (item for item in reversed(self.history) if item.role == "user")
+            return next((item.text for item in users if "by" not in item.extra), "")
         return results_text(self._results.values())

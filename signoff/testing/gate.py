@@ -6,9 +6,14 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from signoff.domain.decision import Decision, Settlement, settle
+from signoff.domain.error import GateRefusedError
+from signoff.domain.expiry import auto_resolved
+from signoff.domain.gate import Gate, GateKind, GateState
 from signoff.domain.jsontext import compact, sorted_compact
 from signoff.domain.message import ToolResult
 from signoff.domain.subject import Subject
+from signoff.testing.refusal import refused
 
 
 def gate_digest(tool: str, tool_input: Any) -> str:
@@ -38,3 +43,25 @@ def results_text(results: Iterable[ToolResult]) -> str:
             for item in results
         ]
     )
+
+
+def settlement_of(gates: Mapping[str, Gate], decision: Decision) -> Settlement:
+    """What ``decision`` means for its gate; raises GateRefusedError or InvalidError."""
+    gate = gates.get(decision.request_id)
+    if gate is None:
+        raise GateRefusedError("the run has no such request", code="gate_not_found")
+    found = settle(
+        gate,
+        decision,
+        check_input=lambda name, value: (compact(value), gate_digest(name, dict(value))),
+    )
+    if gate.state is GateState.CANCELLED:
+        raise refused("the request was cancelled with its run", "gate_cancelled", gate)
+    if decision.expected_digest not in (None, gate.digest):
+        raise refused("the request is not the one that was seen", "gate_changed", gate)
+    if gate.state is not GateState.PENDING and gate.fingerprint != found.fingerprint:
+        if gate.kind is GateKind.QUESTION and auto_resolved(gate):
+            raise refused("the time of the question was over", "auto_continued", gate)
+        msg = "the request was already decided otherwise"
+        raise refused(msg, "gate_resolved_otherwise", gate)
+    return found

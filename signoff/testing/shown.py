@@ -14,7 +14,8 @@ from signoff.domain.message import block_json
 from signoff.domain.rule import Judgement, Rule, Verdict
 from signoff.domain.run import RETRYABLE
 from signoff.domain.timestamp import iso
-from signoff.testing.engine import NO_USAGE, FakeRun
+from signoff.testing.engine import FakeRun
+from signoff.testing.world import NO_USAGE
 
 _SERVER_ERROR = 500
 
@@ -52,7 +53,7 @@ def run_body(run: FakeRun) -> dict[str, Any]:
         "task_id": run.id,
         "status": run.status.value,
         "output": run.output,
-        "output_data": None,
+        "output_data": run.output_data,
         "error": run.error,
         "error_code": run.error_code,
         "user_id": run.user_id,

@@ -533,6 +533,50 @@ def test_an_ask_user_call_is_a_question_to_a_person(client):
     assert seen == {"answers": [{"question": QUESTION, "selected": ["B"], "other": "neither"}]}
 
 
+OWED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def _owing(client, *turns, status="completed"):
+    run = client.runs.create("go", output_schema=OWED, metadata={"script": [*turns]})
+    return _ended(client, run.id, status)
+
+
+def _submit(value):
+    return {"name": "SubmitOutput", "input": value}
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"text": '{"n": 3}'}],
+        [{"text": '```json\n{"n": 3}\n```'}],
+        [{"tool_calls": [_submit({"n": 3})]}],
+        [{"text": "three"}, {"text": "{"}, {"text": '{"n": 3}'}],
+        [
+            {"tool_calls": [_submit({"n": 4}), {"name": "search_docs", "input": {"query": "n"}}]},
+            {"tool_calls": [_submit({"n": 3})]},
+        ],
+    ],
+    ids=["text", "fenced", "call", "again", "beside"],
+)
+def test_a_run_that_owes_an_object_ends_with_it(client, turns):
+    """Said or submitted, at once or when it is asked for again."""
+    run = _owing(client, *turns)
+    assert (run.status, run.output_data) == ("completed", {"n": 3})
+    assert client.runs.outcome(run.id).output_data == {"n": 3}
+    asked = [item.role for item in client.runs.messages(run.id)].count("user")
+    assert asked == (3 if turns[0] == {"text": "three"} else 1)
+
+
+def test_a_run_that_never_gives_its_object_fails(client):
+    """After it was asked for twice again; the next turn begins anew."""
+    run = _owing(client, *[{"text": "three"}] * 3, {"text": '{"n": 3}'}, status="failed")
+    assert (run.status, run.error_code, run.output_data) == ("failed", "output_invalid", None)
+    client.runs.reply(run.id, "again")
+    run = _ended(client, run.id)
+    assert (run.status, run.output_data) == ("completed", {"n": 3})
+
+
 def test_a_run_is_filed_away_and_found_again(client):
     """An archived run is in no list and stays readable; the outcome says what it came to."""
     run = client.runs.create_and_wait("hello", user_id=(user := f"u_{uuid.uuid4().hex}"))

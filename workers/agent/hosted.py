@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from signoff.agents import Advance, Agent, AgentFailedError, AgentRun, Step
-from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
 from workers.agent.loop import AgentLoop, back_on
+from workers.agent.terms import words_of
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -60,10 +60,7 @@ class HostedAgent:
             step: Step = await _scope().ScopeAgent(made, turn.run, turn.saved).advance(heard)
             return step
 
-        step = await self._guarded(work, self._timeout_s)
-        if not isinstance(step, Step):
-            raise AgentFailedError("agent_error", f"the agent {self._name} returned no step")
-        return step
+        return await self._guarded(work, self._timeout_s)
 
     async def _make(self, run: AgentRun) -> Any:
         made = self._factory(run) if _takes_run(self._factory) else self._factory()
@@ -128,8 +125,11 @@ def failure_of(error: BaseException) -> AgentFailedError:
     """What an exception out of an agent comes to: its model's, by the usual signs, or its own."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
-    message = well_formed(f"{type(error).__name__}: {error}")[:2000]
-    status = getattr(error, "status_code", None)
+    message = words_of(error)
+    try:
+        status = getattr(error, "status_code", None)
+    except Exception:  # noqa: BLE001 - a property of an exception of anybody's
+        status = None
     if isinstance(status, int):
         return _by_status(status, message)
     if isinstance(error, ConnectionError) or type(error).__name__ in _DROPPED:

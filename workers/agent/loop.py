@@ -69,8 +69,11 @@ class AgentLoop:
 async def _awaited(work: Callable[[], Awaitable[T]]) -> T:
     try:
         return await work()
-    except (SystemExit, KeyboardInterrupt) as error:
-        # They would end the loop, and with it every other agent's work.
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        # SystemExit would end the loop, and with it every other agent's work; one that nobody
+        # else knows would pass every handler on its way.
         raise RuntimeError(f"it raised {type(error).__name__}") from error
 
 

@@ -41,6 +41,7 @@ class NativeAgent:
             text=reply.text,
             calls=named(reply.tool_calls, turn.run.step + 1),
             usage=reply.usage,
+            correctable=True,  # the model is asked with the whole conversation
         )
 
 

@@ -332,7 +332,14 @@ class _Play:
         earlier = tuple(self._earlier)
         if self._ended and calls:
             earlier, text, calls = (*earlier, Round(text=text, calls=calls)), "", ()
-        return Step(text=text, calls=calls, earlier=earlier, usage=self._usage, saved=saved)
+        return Step(
+            text=text,
+            calls=calls,
+            earlier=earlier,
+            usage=self._usage,
+            saved=saved,
+            correctable=True,  # its context holds what was done
+        )
 
 
 def _input(block: ToolCallBlock, schema: Mapping[str, Any]) -> dict[str, Any]:

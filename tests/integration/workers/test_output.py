@@ -96,6 +96,14 @@ async def test_an_output_in_words_that_are_json_is_as_good(bench: Bench) -> None
     assert run.output == TEXT["text"]
 
 
+async def test_a_code_fence_around_the_output_does_not_count(bench: Bench) -> None:
+    """Models put JSON into one; the text stays as it was said."""
+    fenced = f"```json\n{TEXT['text']}\n```"
+    run = await driven(bench, [{"text": fenced}])
+    assert (run.status, run.output_data) == ("completed", {"total": 3, "note": "caf\u00e9"})
+    assert run.output == fenced
+
+
 async def test_an_output_that_does_not_fit_is_asked_for_again(bench: Bench) -> None:
     """The model is told what is wrong, in the way in which it answered."""
     run = await driven(bench, [{"text": "Three."}, submit({"total": "3"}), submit(GOOD, "o2")])

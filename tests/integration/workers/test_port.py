@@ -27,7 +27,7 @@ from signoff.store.steps import Held
 from signoff.tooldef import Tool
 from tests.integration.workers.conftest import Bench
 from workers.agent.roster import Roster
-from workers.asking import MAX_SAVED
+from workers.agent.terms import MAX_SAVED
 from workers.driver import Driver
 
 pytestmark = pytest.mark.anyio
