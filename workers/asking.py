@@ -34,6 +34,8 @@ FIRST_PAUSE_S = 0.5
 FLUSH_S = 0.03
 #: A state is written with each step and read with each takeover.
 MAX_SAVED = 8 * 1024 * 1024
+#: All that one step may ask for; the script that commits it takes some thousand values at once.
+MAX_CALLS = 256
 
 
 class TextFrames:
@@ -128,11 +130,15 @@ def checked(step: Step) -> Step:
     for part in step.earlier:
         if any(call.settled is None for call in part.calls):
             raise AgentFailedError("agent_error", "an earlier round has a call without a result")
+    count = len(step.calls) + sum(1 + len(part.calls) for part in step.earlier)
+    if count > MAX_CALLS:
+        msg = f"one step has {count} calls and earlier rounds; at most {MAX_CALLS} are taken"
+        raise AgentFailedError("agent_error", msg)
     seen: set[str] = set()
     for call in step.calls:
-        if not call.id or call.id != well_formed(call.id) or call.id in seen:
+        if not _storable(call.id) or call.id in seen:
             raise AgentFailedError("agent_error", "the ids of calls must be unique texts")
-        if not call.name or call.name != well_formed(call.name):
+        if not _storable(call.name):
             raise AgentFailedError("agent_error", f"a call of {call.name!a} cannot be stored")
         seen.add(call.id)
     if step.saved is not None and len(step.saved) > MAX_SAVED:
@@ -140,6 +146,10 @@ def checked(step: Step) -> Step:
         raise AgentFailedError("agent_error", msg)
     earlier = tuple(replace(part, text=well_formed(part.text)) for part in step.earlier)
     return replace(step, text=well_formed(step.text), earlier=earlier)
+
+
+def _storable(text: str) -> bool:
+    return bool(text) and text == well_formed(text)
 
 
 def demand(

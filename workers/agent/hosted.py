@@ -8,10 +8,22 @@ import inspect
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import asdict, replace
+from typing import Any, TypeVar, get_args
 
-from signoff.agents import Advance, Agent, AgentFailedError, AgentRun, Step
+from signoff.agents import (
+    Advance,
+    Agent,
+    AgentCall,
+    AgentFailedError,
+    AgentRun,
+    Round,
+    Says,
+    Settled,
+    Step,
+    Usage,
+)
+from signoff.domain.message import ResultState
 from signoff.strictjson import well_formed
 from signoff.tooldef import Tool
 from workers.agent.loop import AgentLoop, back_on
@@ -46,12 +58,25 @@ class HostedAgent:
             tools = await _scope().ScopeAgent(made, run, saved).tools(self._loop.run)
             return tools
 
-        return await self._guarded(work, MAKING_S)
+        found: Any = await self._guarded(work, MAKING_S)
+        if not isinstance(found, Mapping) or not all(
+            isinstance(tool, Tool) and name == tool.name for name, tool in found.items()
+        ):
+            raise AgentFailedError("agent_error", f"the agent {self._name} returned no tools")
+        tools: Mapping[str, Tool] = found
+        return tools
 
     async def advance(self, turn: Advance) -> Step:
         """The step of an agent made for this."""
         here = asyncio.get_running_loop()
-        heard = replace(turn, on_text=back_on(here, turn.on_text), count=back_on(here, turn.count))
+
+        async def told(text: Any) -> None:
+            if not isinstance(text, str):
+                msg = f"a piece of text is a text, not a {type(text).__name__}"
+                raise TypeError(msg)
+            await turn.on_text(text)
+
+        heard = replace(turn, on_text=back_on(here, told), count=back_on(here, turn.count))
 
         async def work() -> Step:
             made = await self._make(turn.run)
@@ -60,10 +85,11 @@ class HostedAgent:
             step: Step = await _scope().ScopeAgent(made, turn.run, turn.saved).advance(heard)
             return step
 
-        step = await self._guarded(work, self._timeout_s)
-        if not isinstance(step, Step):
+        step: Any = await self._guarded(work, self._timeout_s)
+        if not _is_step(step):
             raise AgentFailedError("agent_error", f"the agent {self._name} returned no step")
-        return step
+        made: Step = step
+        return made
 
     async def _make(self, run: AgentRun) -> Any:
         made = self._factory(run) if _takes_run(self._factory) else self._factory()
@@ -96,6 +122,40 @@ class HostedAgent:
             if failure.code == "agent_error":
                 logger.exception("agent_failed name=%s", self._name)
             raise failure from error
+
+
+def _is_step(step: Any) -> bool:
+    """True when what it holds is what it says it holds; no type checker has seen the agent."""
+    return (
+        isinstance(step, Step)
+        and _all((step.earlier, tuple), (step.usage, Usage), (step.saved, bytes | None))
+        and _all(*((part, Round) for part in step.earlier))
+        and all(_is_round(part) for part in (*step.earlier, step))
+        and all(type(count) is int for count in asdict(step.usage).values())
+    )
+
+
+def _is_round(part: Any) -> bool:
+    return (
+        _all((part.text, str), (part.calls, tuple))
+        and _all(*((call, AgentCall) for call in part.calls))
+        and all(_is_call(call) for call in part.calls)
+    )
+
+
+def _is_call(call: AgentCall) -> bool:
+    settled = call.settled
+    return (
+        _all((call.id, str), (call.name, str), (call.input, dict), (call.says, Says))
+        and _all((call.suggested_rules, tuple), (settled, Settled | None))
+        and _all(*((rule, dict) for rule in call.suggested_rules))
+        and (settled is None or _all((settled.content, str)))
+        and (settled is None or settled.state in get_args(ResultState))
+    )
+
+
+def _all(*pairs: tuple[Any, Any]) -> bool:
+    return all(isinstance(value, kind) for value, kind in pairs)
 
 
 class _Port:
