@@ -22,6 +22,8 @@ from signoff.tooldef import Tool
 
 #: A state is written with each step and read with each takeover.
 MAX_SAVED = 8 * 1024 * 1024
+#: All that one step may ask for; the script that commits it takes some thousand values at once.
+MAX_CALLS = 256
 #: All texts of one step together; it is written to the store as a whole.
 MAX_CHARS = 16 * 1024 * 1024
 #: All values of one step together: calls, and what their inputs are made of.
@@ -111,9 +113,13 @@ class _Reading:
         )
         if not isinstance(answer.correctable, bool):
             _wrong("correctable", "a bool", answer.correctable)
+        calls = self._calls(answer.calls, "calls")
+        count = len(calls) + sum(1 + len(part.calls) for part in earlier)
+        if count > MAX_CALLS:
+            _fail(f"one step has {count} calls and earlier rounds; at most {MAX_CALLS} are taken")
         return Step(
             text=self._text(answer.text, "text"),
-            calls=self._calls(answer.calls, "calls"),
+            calls=calls,
             earlier=earlier,
             usage=_usage(answer.usage),
             saved=_saved(answer.saved),

@@ -137,9 +137,9 @@ async def test_tools_of_an_own_server_may_be_named(world):
     path = f"/v1/runs/{run_id}/reply"
     assert (await world.api.post(path, json=reply)).status_code == 409  # it works; the name is fine
     reply["tools"] = ["mcp__cry__y"]
-    refused(await world.api.post(path, json=reply), 422, "unknown_tool", "tools.0")
+    refused(await world.api.post(path, json=reply), 422, "unknown_tool", "tools[0]")
     body = {"message": "x", **named, "mcp_servers": ["ours"]}
-    refused(await world.api.post("/v1/runs/", json=body), 422, "unknown_tool", "tools.0")
+    refused(await world.api.post("/v1/runs/", json=body), 422, "unknown_tool", "tools[0]")
 
 
 def headers(**given):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from examples.custom_agent import Greeter, make_agent
-from signoff.agents import Advance, AgentFailedError, AgentRun, Step
+from signoff.agents import Advance, AgentCall, AgentFailedError, AgentRun, Settled, Step, Usage
 from signoff.domain.decision import Decision
 from signoff.domain.error import SettingsError
 from signoff.tooldef import Tool
@@ -89,10 +89,63 @@ class Misbehaved(Greeter):
                 threading.Event().wait(1.5)
             case "returns":
                 return "text"  # type: ignore[return-value]
+            case "tells":
+                await turn.on_text(5)  # type: ignore[arg-type]
         raise AssertionError
 
 
-@pytest.mark.parametrize("what", ["raises", "exits", "cancels", "hangs", "blocks", "returns"])
+WRONG: Any = object()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step(text=WRONG),
+        Step(calls=WRONG),
+        Step(calls=(WRONG,)),
+        Step(calls=(AgentCall(id=WRONG, name="x", input={}),)),
+        Step(calls=(AgentCall(id="a", name="x", input=WRONG),)),
+        Step(calls=(AgentCall(id="a", name="x", input={}, says=WRONG),)),
+        Step(
+            calls=(AgentCall(id="a", name="x", input={}, settled=Settled(state=WRONG, content="")),)
+        ),
+        Step(earlier=(WRONG,)),
+        Step(text="x", usage=WRONG),
+        Step(text="x", usage=Usage(input_tokens=WRONG)),
+        Step(text="x", saved=WRONG),
+    ],
+)
+async def test_a_step_of_other_types_fails_its_run_at_once(bench: Bench, step: Step) -> None:
+    """Not after five takeovers, each of which waits for a lease to end."""
+
+    class Odd(Greeter):
+        async def advance(self, turn: Advance) -> Step:
+            del turn
+            return step
+
+    run_id = await start(bench, Odd)
+    run = await bench.store.runs.load("1", run_id)
+    assert (run.status, run.error_code) == ("failed", "agent_error")
+
+
+@pytest.mark.parametrize("tools", [None, [1], {"x": 1}, {2: WRONG}])
+async def test_tools_that_are_none_fail_the_run_at_once(bench: Bench, tools: Any) -> None:
+    """Whatever else the agent would do."""
+
+    class Odd(Greeter):
+        async def tools(self, run: AgentRun, saved: bytes | None) -> Mapping[str, Tool]:
+            del run, saved
+            found: Mapping[str, Tool] = tools
+            return found
+
+    run_id = await start(bench, Odd)
+    run = await bench.store.runs.load("1", run_id)
+    assert (run.status, run.error_code) == ("failed", "agent_error")
+
+
+@pytest.mark.parametrize(
+    "what", ["raises", "exits", "cancels", "hangs", "blocks", "returns", "tells"]
+)
 async def test_a_misbehaved_agent_fails_its_run_only(bench: Bench, what: str) -> None:
     """The worker's own loop goes on meanwhile, and the next agent finds one that answers."""
     beats = 0

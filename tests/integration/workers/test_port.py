@@ -27,7 +27,7 @@ from signoff.store.steps import Held
 from signoff.tooldef import Tool
 from tests.integration.workers.conftest import Bench
 from workers.agent.roster import Roster
-from workers.agent.terms import MAX_SAVED
+from workers.agent.terms import MAX_CALLS, MAX_SAVED
 from workers.driver import Driver
 
 pytestmark = pytest.mark.anyio
@@ -198,8 +198,9 @@ async def test_earlier_rounds_and_settled_calls_are_part_of_the_conversation(
         Step(calls=(call("c", "\ud800"),)),
         Step(earlier=(Round(text="", calls=(call("c"),)),)),
         Step(text="x", saved=b"x" * (MAX_SAVED + 1)),
+        Step(calls=tuple(call(f"c{n}") for n in range(MAX_CALLS + 1))),
     ],
-    ids=["twice", "empty", "unstorable", "unsettled", "too_large"],
+    ids=["twice", "empty", "unstorable", "unsettled", "too_large", "too_many"],
 )
 async def test_a_step_against_the_terms_fails_the_run(bench: Bench, step: Step) -> None:
     """With a code of its own; nothing of the step is kept."""
@@ -215,6 +216,14 @@ async def test_a_step_against_the_terms_fails_the_run(bench: Bench, step: Step) 
     assert (run.status, run.error_code) == ("failed", "agent_error")
     assert await bench.store.runs.saved(run_id) is None
     assert len(await bench.store.runs.history(run_id)) == 1
+
+
+async def test_as_many_calls_as_are_taken_are_committed_at_once(bench: Bench) -> None:
+    """More than can be reviewed get an error result each."""
+    many = tuple(call(f"c{n}") for n in range(MAX_CALLS))
+    run_id = await start(bench, Planned(lambda _: Step(calls=many), lambda _: Step(text="done")))
+    await bench.drive()
+    assert len(await bench.store.runs.calls(run_id)) == MAX_CALLS
 
 
 async def test_what_may_pass_is_tried_again(bench: Bench) -> None:
