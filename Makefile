@@ -28,7 +28,7 @@ $(BIN)/python:
 .venv/.dev: $(SETUP) | $(BIN)/python
 	@echo "installing the development tools (once)"
 	@$(PIP) install -c constraints.txt 'pip>=25.1' # --group is newer than the pip that some Pythons bring
-	@$(PIP) install -c constraints.txt -e '.[server,mcp,models,agentscope]' --group dev
+	@$(PIP) install -c constraints.txt -e '.[server,mcp,models,agentscope,langgraph]' --group dev
 	@touch .venv/.server $@
 
 .PHONY: help

@@ -50,6 +50,7 @@ PARTIES = {
             "sniffio",
             "typing_extensions",
             "typing_inspection",
+            "zstandard",  # httpx reads that encoding where it is installed
         }
     ),
     "tool": frozenset(

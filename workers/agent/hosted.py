@@ -43,6 +43,9 @@ class HostedAgent:
             if isinstance(made, _Port):
                 return await made.agent.tools(run, saved)
             tools: Mapping[str, Tool]
+            if _is_graph(made):
+                tools = _graph().tools_of(run.tools)
+                return tools
             tools = await _scope().ScopeAgent(made, run, saved).tools(self._loop.run)
             return tools
 
@@ -64,7 +67,11 @@ class HostedAgent:
             made = await self._make(turn.run)
             if isinstance(made, _Port):
                 return await made.agent.advance(heard)
-            step: Step = await _scope().ScopeAgent(made, turn.run, turn.saved).advance(heard)
+            step: Step
+            if _is_graph(made):
+                step = await _graph().GraphAgent(made).advance(heard)
+                return step
+            step = await _scope().ScopeAgent(made, turn.run, turn.saved).advance(heard)
             return step
 
         return await self._guarded(work, self._timeout_s)
@@ -76,6 +83,8 @@ class HostedAgent:
         if callable(getattr(made, "advance", None)) and callable(getattr(made, "tools", None)):
             return _Port(made)
         if "agentscope" in sys.modules and isinstance(made, _scope().Agent):
+            return made
+        if _is_graph(made):
             return made
         kind = type(made).__name__
         msg = (
@@ -113,6 +122,16 @@ class _Port:
 def _scope() -> Any:
     # Not at the top: it takes seconds to load and is an extra of its own.
     return importlib.import_module("workers.agent.scope")
+
+
+def _graph() -> Any:
+    # As above.
+    return importlib.import_module("workers.agent.graph")
+
+
+def _is_graph(made: Any) -> bool:
+    # Whoever made a graph has loaded what it is made of.
+    return "langgraph.graph" in sys.modules and isinstance(made, _graph().GRAPHS)
 
 
 def _takes_run(factory: Factory) -> bool:
