@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from signoff.domain.rule import Rule
-
-if TYPE_CHECKING:
-    from signoff.testing.engine import FakeRun
 
 NO_USAGE = {
     "input_tokens": 0,
@@ -17,7 +14,8 @@ NO_USAGE = {
     "cache_read_tokens": 0,
     "cache_creation_tokens": 0,
 }
-Emit = Callable[["FakeRun", str, Mapping[str, Any]], None]
+#: Takes the run, the kind of its event, and what the event has besides.
+Emit = Callable[[Any, str, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
