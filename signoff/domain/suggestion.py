@@ -44,7 +44,7 @@ def _prefix(call: Subject) -> str | None:
     words = call.code.literal
     if words is None or len(words) < 2 or words[0] in _QUIET:  # noqa: PLR2004 - a name and more
         return None
-    launcher = launches(words) and words[0] not in _SCRIPTS
+    launcher = launches(words) and (words[0] not in _SCRIPTS or words[1] != "run")
     shown = words[:3] if launcher else words[:2]
     if not all(_WORD.fullmatch(word) for word in shown):
         return None

@@ -250,6 +250,8 @@ def test_paths_are_total_and_exact_ones_are_plain(text: str) -> None:
         ("uv run --with x y", None),
         ("docker exec -it c ls", None),
         ("npm run", "Bash(npm run:*)"),
+        ("npm exec x", "Bash(npm exec x:*)"),
+        ("uv run", None),
     ],
 )
 def test_suggestions_for_commands(command: str, expected: str | None) -> None:
