@@ -17,9 +17,11 @@ from signoff.domain.error import LeaseLostError, StaleError, UnavailableError
 from signoff.domain.frame import MODEL_START, frame, gate_frames
 from signoff.domain.gate import GateKind
 from signoff.domain.message import Message, NewerFormatError
+from signoff.domain.run import MAX_TURNS_EXCEEDED
 from signoff.store.records import RunRecord
 from signoff.store.steps import Held
 from signoff.tooldef import Tool
+from signoff.wire.run import MAX_TURNS
 from workers.agent.native import NativeAgent
 from workers.agent.terms import words_of
 from workers.asking import agent_run, ask_agent, demand, spoken, tools_for
@@ -236,8 +238,8 @@ class Driver:
     async def _ask(self) -> bool:
         """One step of the agent and its commit; True when the lease ended with it."""
         engine, run = self._engine, self.run
-        if run.turn_steps >= int(run.config.get("max_turns", 2000)):
-            await self._fail("max_turns_exceeded", "the turn reached its limit of model calls")
+        if run.turn_steps >= int(run.config.get("max_turns", MAX_TURNS)):
+            await self._fail(MAX_TURNS_EXCEEDED, "the turn reached its limit of model calls")
             return True
         started = frame(MODEL_START, step=run.step + 1, model=run.config["model"])
         before, _ = await asyncio.gather(

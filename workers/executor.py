@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from signoff.canonical import digest
-from signoff.domain.call import Call
+from signoff.domain.call import MAX_RESULT_CHARS, Call
 from signoff.domain.error import SignoffError
 from signoff.mcpserver import server_of
 from signoff.strictjson import well_formed
 from signoff.tooldef import CallContext, Tool, use_call
 
 logger = logging.getLogger(__name__)
-#: A longer result is cut, with a note; the model's window is not a dump.
-MAX_RESULT_CHARS = 400_000
 UNKNOWN_OUTCOME = (
     "The outcome of this tool call is unknown: it was interrupted after it had started. It was "
     "not run again."

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from signoff.client.errors import StreamInterruptedError, UnexpectedAnswerError
+from signoff.domain.frame import TERMINAL
 
-#: Frames behind which a turn has ended.
-TERMINAL = frozenset({"done", "error", "cancelled"})
 _REOPENS = frozenset({"message_start", "content_block_start", "content_block_delta"})
 _GATES = frozenset({"permission_request", "awaiting_approval"})
 _OUTPUT = frozenset({"text-start", "text-delta"})

@@ -23,10 +23,10 @@ from signoff.domain.call import CANCELLED, TURN_ENDED
 from signoff.domain.frame import MODEL_END, MODEL_START, TURN_START, Place, kind_of
 from signoff.domain.gate import GateKind
 from signoff.domain.jsontext import compact
+from signoff.domain.run import MAX_TURNS_EXCEEDED
 
 Shown = dict[str, Any]
 _Step = Callable[[Shown], None]
-MAX_TURNS = "max_turns_exceeded"
 #: What went wrong in a failed run, in AgentScope's words.
 ERROR_TYPES: Mapping[str, str] = {
     "model_auth": "authentication",
@@ -149,7 +149,7 @@ class Translator:
         code = str(frame.get("error_code") or "")
         self._close_model(finished="interrupted")
         self._interrupt(TURN_ENDED)
-        if code == MAX_TURNS:
+        if code == MAX_TURNS_EXCEEDED:
             self._reply()
             self._add("EXCEED_MAX_ITERS", name=self._name)
             self._end("exceed_max_iters")

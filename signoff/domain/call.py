@@ -10,6 +10,10 @@ from typing import Any
 from signoff.domain.error import IllegalMoveError
 from signoff.domain.message import Message, ToolResult
 
+#: No result is longer, whoever gives it: that of a tool is cut, with a note, one from outside is
+#: refused. The model's window is not a dump.
+MAX_RESULT_CHARS = 400_000
+
 
 class CallState(StrEnum):
     """Where one call of the current step stands."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from signoff.domain.call import MAX_RESULT_CHARS
 from signoff.domain.error import GateRefusedError, InvalidFieldError
 from signoff.domain.gate import AGENT_RULE, Gate, GateKind, GateState
 from signoff.domain.jsontext import sorted_compact
@@ -31,8 +32,6 @@ CheckInput = Callable[[str, Mapping[str, Any]], Checked]
 Suggest = Callable[[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 #: Checks the output of an external call against what its gate says; raises InvalidFieldError.
 CheckOutput = Callable[[Gate, Any], None]
-#: As much of a result as a tool that runs here may give.
-MAX_RESULT_CHARS = 400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

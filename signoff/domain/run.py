@@ -49,5 +49,7 @@ MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.CANCELLED: frozenset({RunStatus.RUNNING}),
 }
 
+#: The code of a run whose turn took as many steps as it may.
+MAX_TURNS_EXCEEDED = "max_turns_exceeded"
 #: Statuses that only filters know (the wire of the reference platform).
 FILTER_ONLY = frozenset({"paused", "closed", "archived"})

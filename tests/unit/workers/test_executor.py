@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from signoff.canonical import digest
-from signoff.domain.call import Call, CallState, Effect
+from signoff.domain.call import MAX_RESULT_CHARS, Call, CallState, Effect
 from signoff.tooldef import current_call, tool
-from workers.executor import MAX_RESULT_CHARS, execute
+from workers.executor import execute
 
 pytestmark = pytest.mark.anyio
 ran: list[dict[str, Any]] = []
