@@ -28,6 +28,7 @@ _COMMANDS = frozenset({"command", "declaration_command", "unset_command", "test_
 _NOT_WORDS = frozenset(
     {"variable_assignment", "file_redirect", "heredoc_redirect", "herestring_redirect"}
 )
+_ASCII = bytes(range(0x80)) + b"u" * 0x80
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
 _ANSI_CODE = re.compile(
     r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
@@ -77,9 +78,12 @@ class _Reading:
 
     def add(self, code: str, depth: int) -> bool:
         """Reads one text; False when the grammar does not take all of it."""
-        tree, used = _parse(code.encode(), self._pieces)
+        raw = code.encode(errors="surrogatepass")
+        tree, used = _parse(raw, self._pieces)
         self._pieces -= used
-        found, clean = _commands(tree, code.encode())
+        found, clean = _commands(tree, raw)
+        # Two ends of a here document that differ beyond ASCII look alike to the grammar.
+        clean &= code.isascii() or "<<" not in code
         for part in found:
             if part and part not in self.parts:
                 self.parts[part] = None
@@ -114,13 +118,19 @@ def _literal(text: str, raw: bytes) -> tuple[str, ...] | None:
 
 
 def _parse(raw: bytes, most: int) -> tuple[Node, int]:
-    """The tree of ``raw`` and how many pieces it took; from ``most`` on it is not of all."""
+    """The tree of ``raw`` and how many pieces it took; from ``most`` on it is not of all.
+
+    To bash whatever is beyond ASCII is a character of a word, and nothing else. The grammar gets a
+    letter for each such byte: its lexer looks large characters up in tables that end before them,
+    which can end the process. Places stay as they are, so words are taken from ``raw``.
+    """
     taken = 0
+    shown = raw.translate(_ASCII)
 
     def piece(at: int, _: object) -> bytes:
         nonlocal taken
         taken += 1
-        return raw[at : at + _PIECE] if taken < most else b""
+        return shown[at : at + _PIECE] if taken < most else b""
 
     return Parser(_language()).parse(piece).root_node, taken
 

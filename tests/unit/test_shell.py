@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -327,6 +328,26 @@ pieces = st.one_of(
     st.text(max_size=4),
 )
 commands = st.lists(pieces, max_size=5).map("".join)
+
+
+def test_no_text_ends_the_process() -> None:
+    """Characters far beyond ASCII, which a grammar's lexer looks up where nothing is."""
+    code = (
+        "from signoff.shell import read_shell\n"
+        "for n in range(300):\n"
+        "    read_shell('\\u07c5{\\U000d9eda\\U00054f1b')\n"
+        "    read_shell('x{' + chr(0x10000 + n * 3000) + ' <<E' + chr(0xe000 + n))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
+
+
+@pytest.mark.parametrize("word", ["é", "日本", "\U0001f600", "\u2028", "\u00a0"])
+def test_what_is_beyond_ascii_is_a_part_of_words(word: str) -> None:
+    """It separates nothing, and is compared as it is."""
+    assert allows(f"git add {word}", f"git add {word}") or word in ("\u2028", "\u00a0")
+    assert not allows("git add é", f"git add {word}") or word == "é"
+    assert forbids(f"rm {word}", f"true; rm {word}") is not Match.NO
+    assert forbids("rm:*", f"cat <<{word}\nx\n{word}\nrm a") is not Match.NO
 
 
 @given(st.text(max_size=60) | commands)

@@ -292,7 +292,7 @@ async def test_accepted_rules_must_be_suggested(office):
         answer = await office.send(
             run_id, confirm(run_id, verdict(asked["c1"], rules=[{**rule, **change}]))
         )
-        refused(answer, 422, "validation_error", "confirm_results[0].rules.0")
+        refused(answer, 422, "validation_error", "confirm_results[0].rules[0]")
     bare = verdict(asked["c1"], rules=[{"tool_name": "send_email", "behavior": "allow"}])
     refused(await office.send(run_id, confirm(run_id, bare)), 422, "validation_error")
     for call in ("c1", "c2"):
