@@ -234,3 +234,12 @@ def test_reading_and_checking_are_total(schema, value):
         return
     found = shape.misfit(value)
     assert found is None or (found.message and len(found.message) <= 300)
+
+
+@pytest.mark.parametrize("word", ["anyOf", "oneOf"])
+def test_a_value_of_none_of_the_forms_is_told_without_the_library_s_words(word):
+    """The message is about the value, not about keywords."""
+    schema = {"type": "object", "properties": {"a": {word: [{"type": "string"}, {"minimum": 9}]}}}
+    found = misfit(schema, {"a": 1})
+    assert found is not None
+    assert (found.field, "none of the forms" in found.message) == ("a", True)

@@ -70,6 +70,17 @@ async def test_a_batch_and_answers_and_hex_endpoints_work_as_well(world):
     refused(twice, 422, "validation_error", "data.decisions[1].request_id")
 
 
+async def test_places_in_a_callback_are_those_of_its_body(world):
+    """Also of what is found out only when the decision is applied."""
+    webhook = await world.webhook()
+    run_id, (gate,) = await world.parked()
+    item = {"run_id": run_id, "request_id": gate["request_id"], "decision": "allow"}
+    body = {"type": "decision", "data": {**item, "input": {"to": 1}}}
+    found = await world.callback(webhook, body)
+    assert found.status_code == 422
+    assert found.json()["error"]["details"]["field"].startswith("data.input.")
+
+
 @pytest.mark.parametrize(
     "headers",
     [

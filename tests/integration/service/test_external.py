@@ -102,6 +102,16 @@ async def test_results_settle_calls_by_request_or_by_call(world):
     assert await world.status(run_id) == "running"
 
 
+async def test_places_in_results_are_written_in_one_way(world):
+    """Whether the form of a result is wrong or its call; a list that is too short says so."""
+    run_id, _ = await parked(world)
+    item = {"tool_use_id": "call_0", "output": 1}
+    odd = await submit(world, run_id, {**item, "state": "odd"})
+    assert refusal(odd) == (422, "validation_error", "results[0].state")
+    none = await submit(world, run_id)
+    assert "results: must have at least 1 item" in none.json()["error"]["message"]
+
+
 async def test_a_repeat_is_the_same_and_another_result_is_refused(world):
     """As with any decision, and the standing one is named."""
     run_id, _ = await parked(world)
@@ -169,7 +179,7 @@ async def test_an_output_is_checked_against_what_was_declared(world, declared):
         "data": {"run_id": run_id, **item, "result": {"output": wrong}},
     }
     found = await world.callback(hook, signed)
-    assert refusal(found) == (422, "validation_error", "result.output.price")
+    assert refusal(found) == (422, "validation_error", "data.result.output.price")
     assert [row["status"] for row in await world.gates(run_id)] == ["pending", "pending"]
     signed["data"]["result"] = {"output": {"code": "A", "price": 12}}
     assert (await world.callback(hook, signed, msg_id="msg_2")).status_code == 200

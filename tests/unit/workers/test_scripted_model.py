@@ -233,30 +233,30 @@ def test_good_scripts_pass(metadata):
     [
         ({}, ""),
         ("text", ""),
-        ([[]], ".0"),
-        ([{}, "x"], ".1"),
-        ([{"text": 1}], ".0.text"),
-        ([{"plan": {}}], ".0.plan"),
-        ([{"tool_calls": {}}], ".0.tool_calls"),
-        ([{"tool_calls": ["a"]}], ".0.tool_calls.0"),
-        ([{"tool_calls": [{"input": {}}]}], ".0.tool_calls.0.name"),
-        ([{"tool_calls": [{"name": "", "input": {}}]}], ".0.tool_calls.0.name"),
-        ([{"tool_calls": [{"name": "a", "input": "{}"}]}], ".0.tool_calls.0.input"),
-        ([{}, {"tool_calls": [{"name": "a"}, {"name": 3}]}], ".1.tool_calls.1.name"),
-        ([{"tool_calls": [{"name": "a", "id": 5}]}], ".0.tool_calls.0.id"),
-        ([{"tool_calls": [{"name": "a", "id": ""}]}], ".0.tool_calls.0.id"),
-        ([{"delay_ms": "5"}], ".0.delay_ms"),
-        ([{"delay_ms": True}], ".0.delay_ms"),
-        ([{"delay_ms": -1}], ".0.delay_ms"),
-        ([{"delay_ms": 1e12}], ".0.delay_ms"),
-        ([{"delay_ms": float("nan")}], ".0.delay_ms"),
-        ([{"error": "server"}], ".0.error"),
-        ([{"error": {}}], ".0.error.kind"),
-        ([{"error": {"kind": "other"}}], ".0.error.kind"),
-        ([{"error": {"kind": ["auth"]}}], ".0.error.kind"),
-        ([{"error": {"kind": "auth", "times": "2"}}], ".0.error.times"),
-        ([{"error": {"kind": "auth", "times": True}}], ".0.error.times"),
-        ([{"error": {"kind": "auth", "times": -1}}], ".0.error.times"),
+        ([[]], "[0]"),
+        ([{}, "x"], "[1]"),
+        ([{"text": 1}], "[0].text"),
+        ([{"plan": {}}], "[0].plan"),
+        ([{"tool_calls": {}}], "[0].tool_calls"),
+        ([{"tool_calls": ["a"]}], "[0].tool_calls[0]"),
+        ([{"tool_calls": [{"input": {}}]}], "[0].tool_calls[0].name"),
+        ([{"tool_calls": [{"name": "", "input": {}}]}], "[0].tool_calls[0].name"),
+        ([{"tool_calls": [{"name": "a", "input": "{}"}]}], "[0].tool_calls[0].input"),
+        ([{}, {"tool_calls": [{"name": "a"}, {"name": 3}]}], "[1].tool_calls[1].name"),
+        ([{"tool_calls": [{"name": "a", "id": 5}]}], "[0].tool_calls[0].id"),
+        ([{"tool_calls": [{"name": "a", "id": ""}]}], "[0].tool_calls[0].id"),
+        ([{"delay_ms": "5"}], "[0].delay_ms"),
+        ([{"delay_ms": True}], "[0].delay_ms"),
+        ([{"delay_ms": -1}], "[0].delay_ms"),
+        ([{"delay_ms": 1e12}], "[0].delay_ms"),
+        ([{"delay_ms": float("nan")}], "[0].delay_ms"),
+        ([{"error": "server"}], "[0].error"),
+        ([{"error": {}}], "[0].error.kind"),
+        ([{"error": {"kind": "other"}}], "[0].error.kind"),
+        ([{"error": {"kind": ["auth"]}}], "[0].error.kind"),
+        ([{"error": {"kind": "auth", "times": "2"}}], "[0].error.times"),
+        ([{"error": {"kind": "auth", "times": True}}], "[0].error.times"),
+        ([{"error": {"kind": "auth", "times": -1}}], "[0].error.times"),
     ],
     ids=repr,
 )
@@ -266,7 +266,7 @@ async def test_bad_scripts_are_named_by_path(script, field):
         check_script({"script": script})
     assert caught.value.code == "invalid_script"
     assert caught.value.field == f"metadata.script{field}"
-    if field in ("", ".0") or field.startswith(".0."):
+    if not field or field.startswith("[0]"):
         with pytest.raises(ModelError) as failed:
             await Play().reply({"script": script}, _user("a"))
         assert not failed.value.retryable
