@@ -175,13 +175,13 @@ async def test_a_rule_has_limits_and_an_author(world):
 
 async def test_an_ask_has_approvers(world):
     """Shown wherever the rule is; the same find it, none too, others are a conflict."""
-    approvers = {"any_of": ["user:a", "webhook:7"], "quorum": 2, "exclude_requester": False}
+    approvers = {"any_of": ["user:a", "user:b"], "quorum": 2, "exclude_requester": False}
     body = {"tool": "send_email", "effect": "ask", "approvers": approvers}
     first = await world.api.post("/v1/permissions", json=body)
     assert (first.status_code, first.json()["approvers"]) == (201, approvers)
     (listed,) = (await world.api.get("/v1/permissions")).json()["data"]
     assert listed == first.json()
-    turned = {"any_of": ["webhook:7", "user:a"], "quorum": 2}
+    turned = {"any_of": ["user:b", "user:a"], "quorum": 2}
     for same in (body, {**body, "approvers": turned}, {"tool": "send_email", "effect": "ask"}):
         again = await world.api.post("/v1/permissions", json=same)
         assert (again.status_code, again.json()) == (200, first.json())
