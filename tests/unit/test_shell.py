@@ -23,6 +23,7 @@ from signoff.domain.subject import Subject
 from signoff.shell import read_shell
 from signoff.subject import READERS
 
+ROOT = Path(__file__).resolve().parents[2]
 STUB = """#!/bin/bash
 printf '%s\\0' "${0##*/}" "$@" >> "$LEDGER"
 printf '\\n' >> "$LEDGER"
@@ -341,12 +342,10 @@ def test_no_text_ends_the_process() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
 
 
-@pytest.mark.parametrize("word", ["é", "日本", "\U0001f600", "\u2028", "\u00a0"])
+@pytest.mark.parametrize("word", ["é", "日本", "\U0001f600"])
 def test_what_is_beyond_ascii_is_a_part_of_words(word: str) -> None:
-    """It separates nothing, and is compared as it is."""
-    assert allows(f"git add {word}", f"git add {word}") or word in ("\u2028", "\u00a0")
-    assert not allows("git add é", f"git add {word}") or word == "é"
-    assert forbids(f"rm {word}", f"true; rm {word}") is not Match.NO
+    """A deny sees the command around it, and no here document ends where bash ends none."""
+    assert forbids("rm:*", f"true; rm {word}") is Match.YES
     assert forbids("rm:*", f"cat <<{word}\nx\n{word}\nrm a") is not Match.NO
 
 
