@@ -115,11 +115,16 @@ class Publisher:
     ) -> dict[str, Any]:
         """One gate in an event, by default one that opens now; tool and input as listed.
 
-        ``output_schema`` is there only for an external call that declares one.
+        Approvers, times and an output schema are there only where the gate has them.
         """
         remind = None if times is None else times.remind_ms
         expires = None if times is None else times.expires_ms
-        declared = {} if output_schema is None else {"output_schema": output_schema}
+        own = {
+            "approvers": None if approval is None else approval.fields,
+            "remind_at": None if remind is None else iso(remind),
+            "expires_at": None if expires is None else iso(expires),
+            "output_schema": output_schema,
+        }
         return {
             "request_id": request_id,
             "kind": kind.value,
@@ -128,10 +133,7 @@ class Publisher:
             "digest": digest,
             "suggested_rules": [dict(rule) for rule in suggested_rules],
             "created_at": iso(self._now_ms() if created_ms is None else created_ms),
-            "approvers": None if approval is None else approval.fields,
-            "remind_at": None if remind is None else iso(remind),
-            "expires_at": None if expires is None else iso(expires),
-            **declared,
+            **{name: value for name, value in own.items() if value is not None},
         }
 
     def gate_payload(self, gate: Gate) -> dict[str, Any]:

@@ -118,9 +118,10 @@ def asked_body(gate: Gate) -> dict[str, Any]:
     """A gate as its event has it."""
     body = gate_body(gate)
     wanted = ("request_id", "kind", "tool_name", "tool_input", "digest", "suggested_rules")
-    times = ("created_at", "approvers", "remind_at", "expires_at")
-    shown = {name: body[name] for name in (*wanted, *times)}
-    return shown if gate.output_schema is None else {**shown, "output_schema": gate.output_schema}
+    own = {name: body[name] for name in ("approvers", "remind_at", "expires_at")}
+    own["output_schema"] = gate.output_schema
+    shown = {name: body[name] for name in (*wanted, "created_at")}
+    return {**shown, **{name: value for name, value in own.items() if value is not None}}
 
 
 def message_bodies(run: FakeRun) -> list[dict[str, Any]]:

@@ -153,9 +153,7 @@ def _request(gate: GateName, at: int, *, timed: bool = False) -> dict[str, Any]:
         "digest": gate_digest(tool, tool_input),
         "suggested_rules": [{"tool": tool, "effect": "allow"}] if gate == "tool_approval" else [],
         "created_at": iso(at * 1000),
-        "approvers": None,
-        "remind_at": None,
-        "expires_at": iso((at + 3600) * 1000) if timed else None,
+        **({"expires_at": iso((at + 3600) * 1000)} if timed else {}),
     }
 
 
