@@ -54,14 +54,7 @@ class HostedAgent:
     async def advance(self, turn: Advance) -> Step:
         """The step of an agent made for this."""
         here = asyncio.get_running_loop()
-
-        async def told(text: Any) -> None:
-            if not isinstance(text, str):
-                msg = f"a piece of text is a str, not a {type(text).__name__}"
-                raise TypeError(msg)
-            await turn.on_text(text)
-
-        heard = replace(turn, on_text=back_on(here, told), count=back_on(here, turn.count))
+        heard = replace(turn, on_text=back_on(here, turn.on_text), count=back_on(here, turn.count))
 
         async def work() -> Step:
             made = await self._make(turn.run)

@@ -67,7 +67,7 @@ async def fails_oddly(turn: Advance) -> Step:
         (Answering(tools=[]), "tools() must be"),
         (Answering(tools={"send": len}), "tools()['send'] must be"),
         (Answering(raises), "Strange"),
-        (Answering(speaks_numbers), "is a str, not a int"),
+        (Answering(speaks_numbers), "on_text takes a str, not int"),
         (Answering(fails_oddly), "a message of type NoneType"),
     ],
     ids=["text", "usage", "input", "list", "function", "base", "delta", "failure"],
