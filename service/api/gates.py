@@ -8,7 +8,7 @@ from dataclasses import replace
 from service.context import Call
 from service.decide import CODES, RESULTS, Docket, decide, decide_batch, oldest_question
 from service.operation import LIMIT, USER, ok, operation, text, whole
-from service.render import Json, decided_body, gate_body, open_request_body, page_body
+from service.render import Json, decided_body, open_request_body, page_body
 from signoff.domain.decision import Decision
 from signoff.domain.error import MissingError
 from signoff.domain.gate import GateKind, GateState
@@ -23,6 +23,7 @@ from signoff.wire.decision import (
 )
 from signoff.wire.gate import AnsweredBody, DecidedBody, OpenRequestBody, PermissionRequestBody
 from signoff.wire.page import PageBody
+from signoff.wire.shown import gate_body
 
 #: How many open gates are read at a time; the oldest come first.
 WINDOW = 500

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from service.context import Call
 from service.operation import NO_CONTENT, PAGED, SCOPED, USER, ok, operation
 from service.order import check_named
-from service.render import Json, approvers_body, page_body, policy_body
+from service.render import Json, page_body, policy_body
 from signoff.canonical import canonical
 from signoff.domain.approval import Approval, checked_approval
 from signoff.domain.error import (
@@ -38,6 +38,7 @@ from signoff.wire.policy import (
     EvaluationBody,
     PolicyBody,
 )
+from signoff.wire.shown import approvers_body
 
 #: Every call of an account's runs is checked against all of them.
 MAX_PER_ACCOUNT = 10_000

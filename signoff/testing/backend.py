@@ -38,7 +38,6 @@ from signoff.testing.rulebook import Rulebook
 from signoff.testing.shown import (
     asked_body,
     evaluation_body,
-    gate_body,
     message_bodies,
     page_body,
     policy_body,
@@ -61,6 +60,7 @@ from signoff.wire.decision import (
 )
 from signoff.wire.policy import CreatePolicy, Evaluate
 from signoff.wire.run import CreateRun, SwitchMode
+from signoff.wire.shown import gate_body
 from signoff.wire.webhook import ChangeWebhook, CreateWebhook
 
 M = TypeVar("M", bound=BaseModel)

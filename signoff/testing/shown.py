@@ -8,14 +8,14 @@ from typing import Any
 from signoff.client.errors import CODES
 from signoff.domain.error import SignoffError
 from signoff.domain.event import usage_payload
-from signoff.domain.expiry import auto_resolved
-from signoff.domain.gate import Gate, GateKind, GateState
+from signoff.domain.gate import Gate
 from signoff.domain.message import block_json
 from signoff.domain.rule import Judgement, Rule, Verdict
 from signoff.domain.run import RETRYABLE
 from signoff.domain.timestamp import iso
 from signoff.testing.engine import FakeRun
 from signoff.testing.world import NO_USAGE
+from signoff.wire.shown import gate_body
 
 _SERVER_ERROR = 500
 
@@ -80,43 +80,9 @@ def run_body(run: FakeRun) -> dict[str, Any]:
     }
 
 
-def gate_body(gate: Gate, *, resumed: bool | None = None) -> dict[str, Any]:
-    """A gate."""
-    tool, tool_input = gate.listed
-    pending = gate.state is GateState.PENDING
-    declared = {} if gate.output_schema is None else {"output_schema": gate.output_schema}
-    return {
-        "request_id": gate.id,
-        "run_id": gate.run_id,
-        "kind": gate.kind.value,
-        "tool_name": tool,
-        "tool_input": tool_input,
-        "tool_use_id": gate.tool_use_id,
-        "digest": gate.digest,
-        "suggested_rules": list(gate.suggested_rules),
-        "pause": gate.pause,
-        "status": gate.state.value,
-        "decided_by": gate.decided_by,
-        "reason": gate.reason,
-        "edited_input": gate.edited_input,
-        "effective_digest": gate.effective_digest or (None if pending else gate.digest),
-        "created_at": iso(gate.created_ms),
-        "resolved_at": None if gate.resolved_ms is None else iso(gate.resolved_ms),
-        "remind_at": None if gate.remind_ms is None else iso(gate.remind_ms),
-        "expires_at": None if gate.expires_ms is None else iso(gate.expires_ms),
-        "auto_resolved": auto_resolved(gate),
-        "approvers": None if gate.approval is None else gate.approval.fields,
-        "approvals": [],
-        "resumed": resumed,
-        "remembered": None if pending else gate.remembered,
-        "can_remember": gate.kind is GateKind.TOOL_APPROVAL and bool(gate.suggested_rules),
-        **declared,
-    }
-
-
 def asked_body(gate: Gate) -> dict[str, Any]:
     """A gate as its event has it."""
-    body = gate_body(gate)
+    body: dict[str, Any] = {**gate_body(gate)}
     wanted = ("request_id", "kind", "tool_name", "tool_input", "digest", "suggested_rules")
     own = {name: body[name] for name in ("approvers", "remind_at", "expires_at")}
     own["output_schema"] = gate.output_schema
